@@ -67,7 +67,7 @@ class Affine:
         return self + (-other if isinstance(other, int) else other.times(-1))
 
     def times(self, factor: int) -> Affine:
-        """A multiple."""
+        """The product with a number."""
         if not factor:
             return Affine()
         return Affine(self.constant * factor, tuple((atom, each * factor) for atom, each in self.terms))
@@ -182,11 +182,14 @@ class Facts:
         self._same[atom.text] = other
 
     def add(self, not_positive: Affine) -> None:
-        """Note that a number is zero or below."""
+        """Note that a number is zero or below in every launch."""
         self._not_positive.append(not_positive)
 
     def at_most(self, x: Affine, y: Affine) -> bool:
-        """Whether `x <= y` certainly, by the ranges of atoms and at most one fact."""
+        """Whether `x <= y` certainly, by the ranges of atoms and at most one fact.
+
+        With more facts the search would grow with their combinations.
+        """
         difference = x - y
         candidates = [difference, *(difference - fact for fact in self._not_positive)]
         return any(each.high is not None and each.high <= 0 for each in candidates)

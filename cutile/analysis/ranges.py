@@ -4,11 +4,11 @@
     for k in 0..n:                  0 .. n - 1
     j = 4 * k + i                   0 .. 4 * (n - 1) + grid[0] - 1
 
-A range is *reached* where each of its ends is the value in some tile block, in some iteration of the loops around. Only
-then may a launch be refused for an end: no other launch would have run well.
+A range is *reached* if each of its ends is the value in some tile block, in some iteration of the loops around. Only
+then may a launch be refused because an end is outside: the kernel would have come to that end.
 
-Sums and products of ranges hold modulo 2**bits of the dtype. An end that lies within a tensor is right, whatever
-wrapped on the way. Other operations first ask whether a value can have wrapped (`_fits`).
+Sums and products of ranges hold modulo 2**bits of the dtype. If both ends lie within a tensor, so does the value,
+whatever wrapped on the way. Other operations first ask whether a value can have wrapped (`_fits`).
 """
 
 from __future__ import annotations
@@ -134,6 +134,7 @@ class Ranges:
         start, stop, step = self.of(loop.start), self.of(loop.stop), self.of(loop.step)
         dtype = loop.induction.tile.dtype
         if self._is_grid_stride(loop) and stop.launch_known is not None and stop.launch_known.fits(dtype):
+            # Each number is the value in one of the blocks. The step may be unknown: it is the number of blocks.
             return Range(Affine(), stop.launch_known - 1, frozenset({loop.induction}), True)
         by = step.launch_known.known if step.launch_known is not None else None
         if by is None or by == 0:
@@ -153,8 +154,8 @@ class Ranges:
             origin = start.launch_known
             reached = reached and end is not None and origin is not None
             if reached and end is not None and origin is not None:
-                turns = ((end - origin) if by > 0 else (origin - end)).floor_div(abs(by))
-                last_value = origin + turns.times(by)
+                whole_steps = ((end - origin) if by > 0 else (origin - end)).floor_div(abs(by))
+                last_value = origin + whole_steps.times(by)
                 self.facts.add(last_value - end if by > 0 else end - last_value)
                 low, high = (low, last_value) if by > 0 else (last_value, high)
         return Range(low, high, frozenset({loop.induction}) | start.varies | stop.varies, reached)

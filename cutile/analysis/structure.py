@@ -52,10 +52,10 @@ def is_reorderable(function: Function) -> bool:
 
 
 def written_views(function: Function) -> frozenset[Value]:
-    """The tensors at addresses whose elements the kernel may write by another name.
+    """The tensors at addresses (views) whose elements the kernel may write.
 
-    A slice of a tensor that nothing writes is none of them. A view at a number that the launch passes is, and in an
-    unsafe kernel all are.
+    A slice of a tensor that nothing writes is not among them. A view at an address that the launch passes is. In an
+    unsafe kernel all views are.
 
     Args:
         function: the kernel, before it is lowered to a target.
@@ -88,7 +88,7 @@ def written_views(function: Function) -> frozenset[Value]:
 
 
 MAX_DEPTH = 20
-"""Nested blocks that CPython's compiler takes in one function, loops included."""
+"""Nested blocks that CPython's compiler takes in one function (`CO_MAXBLOCKS`); each loop is one."""
 
 
 def require_shallow(function: Function, own: int = 0) -> None:
@@ -111,14 +111,14 @@ def require_shallow(function: Function, own: int = 0) -> None:
 
 
 MAX_BRANCHES = 16
-"""Branches that generated text writes inside one another: CPython reads 100 levels of indentation, loops included."""
+"""Branches that generated text writes inside one another. CPython reads 100 levels of indentation, loops included."""
 
 
 def chained(op: If) -> list[If]:
-    """A branch, and those at the ends of one another, as a chain of `elif` has them.
+    """A branch, and the branches that follow it as in a chain of `elif`.
 
-    Each is the last operation of a side of the one before, which gives its results as they are. Where both sides end in
-    branches, the longer chain counts.
+    Each further one is the last operation of a side of the one before, and that side yields nothing but its results. If
+    both sides end in such a branch, the longer chain counts.
     """
     longest: list[If] = []
     for side in (op.orelse, op.then):
@@ -143,14 +143,14 @@ def _deepest(block: Block) -> tuple[int, Location | None]:
     return deepest
 
 
-MAX_NUMBERS = 4  # integers that a failed assertion tells
+MAX_NUMBERS = 4  # integers that a failed assertion tells; kernels reserve space for them
 _COMPARISONS = (Eq, Ne, Lt, Le, Gt, Ge)
 
 
 def subjects(condition: Value, definitions: Mapping[Value, Op]) -> tuple[tuple[str, ...], tuple[Value, ...]]:
     """The names of the integers that a condition compares, and the integers.
 
-    Of `0 <= k and k < n` these are k and n, in this order. Numbers that stand in the kernel's text are left out.
+    Of `0 <= k and k < n` these are k and n, in this order. Constants are left out: the kernel's text shows them.
     """
     compared: list[Value] = []
     pending, seen = [condition], {condition}

@@ -40,7 +40,7 @@ class Annotations:
 
     Args:
         kernel: the kernel's name, for messages.
-        function: the function whose names annotations mean.
+        function: the function in whose scope the annotations' names are looked up.
         generics: the kernel's, by name.
         locate: the place of a syntax node.
         scope: the names of a class's module, for annotations of its fields; None for a kernel's.
@@ -136,7 +136,8 @@ class Annotations:
         kinds = [each for each in sides if not _is_none(each)]
         dtypes = [each for each in kinds if is_dtype(self._try_parts(each)[0])]
         numbers = [each for each in kinds if self._try_parts(each)[0] in _NUMBERS]
-        if len(dtypes) == 1 and len(numbers) == len(kinds) - 1 > 0:  # `f32 | float`: for a checker, 0.5 is no f32
+        # `f32 | float` lets a type checker accept 0.5, which is no f32 for it. The parameter is an f32.
+        if len(dtypes) == 1 and len(numbers) == len(kinds) - 1 > 0:
             if len(kinds) == len(sides):
                 return self.parameter(name, dtypes[0], place)
             kinds, sides = dtypes, (dtypes[0], None)

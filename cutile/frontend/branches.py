@@ -46,8 +46,8 @@ class _Side:
         """Whether the variable's value on this side is needed after the branch."""
         if name == RETURNED:
             return Exit.RETURN in self.flow.taken
-        if self.flow.falls or Exit.ENDED in self.flow.taken:
-            return True  # a path that ENDED skips an `else`, and goes on behind it
+        if self.flow.falls or Exit.SKIP_ELSE in self.flow.taken:
+            return True  # a path that skips an `else` goes on behind it
         loop = frame.loop
         if loop is None or not {Exit.BREAK, Exit.CONTINUE} & self.flow.taken.keys():
             return False
@@ -88,11 +88,11 @@ class _Merge:
                 continue
             needs = left.needs(name, self.frame), right.needs(name, self.frame)
             if needs == (True, True) or (needs == (False, False) and name == _VALUE):
-                merged[name] = self._both(name, a, b)
+                merged[name] = self._needed_by_both(name, a, b)
             elif needs[0]:
-                merged[name] = self._one(name, a, 0)
+                merged[name] = self._needed_by_one(name, a, 0)
             elif needs[1]:
-                merged[name] = self._one(name, b, 1)
+                merged[name] = self._needed_by_one(name, b, 1)
             else:
                 merged[name] = Undefined(f"no path from line {self._line} comes here with a value")
         return merged
@@ -109,7 +109,7 @@ class _Merge:
                 places.append((what, self.frame.locate(node)))
         return tuple(places)
 
-    def _both(self, name: str, a: Any, b: Any) -> Any:
+    def _needed_by_both(self, name: str, a: Any, b: Any) -> Any:
         """A variable whose values on both sides are needed."""
         if isinstance(a, Faulty) or isinstance(b, Faulty):
             return FAULTY
@@ -155,7 +155,7 @@ class _Merge:
         """
         pair = [each.hidden if is_undefined(each, name) else each for each in (a, b)]
         if pair[0] is None or pair[1] is None:
-            joined = self._one(name, pair[1], 1) if pair[0] is None else self._one(name, pair[0], 0)
+            joined = self._needed_by_one(name, pair[1], 1) if pair[0] is None else self._needed_by_one(name, pair[0], 0)
         else:
             joined = self._joined(name, *pair)
         for value, side in zip((a, b), self.sides, strict=True):
@@ -163,7 +163,7 @@ class _Merge:
                 return Undefined(value.why, places=value.places, hidden=joined)
         return joined
 
-    def _one(self, name: str, value: Any, side: int) -> Any:
+    def _needed_by_one(self, name: str, value: Any, side: int) -> Any:
         """A variable whose value on one side alone is needed."""
         if isinstance(value, Undefined | Faulty) or value is self.frame.variables.get(name):
             return value
@@ -177,7 +177,10 @@ class _Merge:
         return refill(value, iter(parts))
 
     def _conflict(self, name: str, a: Any, b: Any) -> Any:
-        """A variable of two types: an error where it is used, which for a value is here."""
+        """A variable of two types, whose use is an error.
+
+        An expression's value and a function's result are used at once: their error is raised here.
+        """
         kinds = f"it is {describe(a)} on one path, {describe(b)} on the other"
         if describe(a) == describe(b):
             kinds = f"it is one {describe(a)} on one path, and another on the other"
@@ -189,7 +192,7 @@ class _Merge:
                 "Every return must give the same dtype and shape.",
                 (("it also returns", there),),
             )
-        if name == _VALUE and describe(a) == describe(b):
+        if name == _VALUE and describe(a) == describe(b):  # as two functions, which differ all the same
             raise KernelTypeError(
                 f"this expression is one {describe(a)} or another, as is decided when the kernel runs",
                 self.frame.locate(self.node),
@@ -229,7 +232,7 @@ class _Merge:
         return _Phi(len(self.phis) - 1)
 
     def _tensor(self, name: str, form: Form, x: Any, y: Any) -> _TensorPhi:
-        """Two tensors as one: a result of the `if` for each of their parts."""
+        """Two tensors as one, with a result of the `if` for each of its parts."""
         parts: list[list[Value]] = []
         for tensor, side in zip((x, y), self.sides, strict=True):
             with self.frame.builder.within(side.block):
@@ -282,7 +285,7 @@ class _Merge:
             results = builder.add(If(condition=self.condition, then=then, orelse=orelse)).results
             for value, (_, name, sides) in zip(results, self.phis, strict=True):
                 value.name = name
-                self._note(value, [each for each in sides if each is not None])
+                self._mark_weak(value, [each for each in sides if each is not None])
         flow.taken = {exit: results[flag.at] if isinstance(flag, _Phi) else flag for exit, flag in flow.taken.items()}
         return {name: self._resolved(value, results) for name, value in merged.items()}
 
@@ -301,9 +304,9 @@ class _Merge:
         return results[leaf.at] if isinstance(leaf, _Phi) else leaf
 
     def _common(self, x: Any, y: Any) -> TileType | None:
-        """The type that two leaves take.
+        """The common type of two leaves; None where there is none.
 
-        Plain whole numbers have the wider one, and beside a scalar that is strong its type.
+        Two weak whole numbers have the type that holds both. Beside a strong scalar a weak one takes its type.
         """
         frame = self.frame
         if is_whole(frame, x) and is_whole(frame, y):
@@ -313,8 +316,8 @@ class _Merge:
                 return other.tile
         return _common(x, y)
 
-    def _note(self, value: Value, sides: list[Any]) -> None:
-        """Plain numbers on either side, where it gives a value, make a plain number."""
+    def _mark_weak(self, value: Value, sides: list[Any]) -> None:
+        """Note that a result is weak, if each side that gives a value gives a weak one."""
         frame = self.frame
         if all(is_whole(frame, each) for each in sides) and value.tile in WHOLE:
             weak(frame, value, functools.reduce(Interval.join, (interval_of(frame, each) for each in sides)))
@@ -357,9 +360,9 @@ def zeros(type: TileType) -> Constant:
 
 
 def _common(x: Any, y: Any) -> TileType | None:
-    """The type that two leaves take.
+    """The common type of two leaves, of which none or one is weak; None without one.
 
-    A tile's where there is one, else the wider of the numbers' defaults.
+    The tile's type if one is a tile, else the wider of the numbers' defaults.
     """
     if is_tile(x) and is_tile(y):
         return x.tile if x.tile == y.tile else None
@@ -369,7 +372,7 @@ def _common(x: Any, y: Any) -> TileType | None:
     if not is_number(x) or not is_number(y):
         return None
     if isinstance(x, bool) != isinstance(y, bool):
-        return None
+        return None  # Python's 1 and True are equal, but a kernel's have different dtypes
     if isinstance(x, float) or isinstance(y, float):
         return TileType(f32)
     return TileType(operators.default_dtype(max(x, y, key=abs)))
@@ -419,7 +422,7 @@ def guarded(
 ) -> None:
     """Compile `action` for the paths that fall through to here.
 
-    `otherwise`: variables of the paths that do not.
+    `otherwise` has the values of variables on the other paths, where they differ.
     """
     flow = frame.flow
     if not flow.falls:

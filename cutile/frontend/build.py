@@ -43,7 +43,7 @@ class Program:
 def parameter(value: Value, pointers: Mapping[str, DTypeLike] = NO_POINTERS) -> Any:
     """The value of a parameter's name in the kernel.
 
-    `pointers`: the dtypes behind those parameters that are pointers.
+    `pointers` has the dtype of the elements for each parameter that is a pointer.
     """
     match value.type:
         case MutType():
@@ -90,7 +90,7 @@ def build(
         KernelSyntaxError, KernelNameError, KernelTypeError: with the place in the user's source.
     """
     passed_on: set[tuple[int, str]] = set()
-    while True:  # it ends: each attempt adds one of the variables that loops assign
+    while True:  # This ends: each attempt adds a pair of a loop and a variable, and a kernel has finitely many.
         try:
             return _attempt(function, source, parameters, generics, pointers, arrangement, unsafe, passed_on)
         except PassOn as use:
@@ -107,7 +107,11 @@ def _attempt(
     unsafe: bool,
     passed_on: set[tuple[int, str]],
 ) -> Program:
-    """One compilation, in which loops also carry the variables in `passed_on`."""
+    """One compilation, in which loops also carry the variables in `passed_on`.
+
+    Raises:
+        PassOn: another variable has to be among them.
+    """
     values = {name: Value(type, name) for name, type in parameters.items()}
     body = Block(tuple(values.values()))
     compilation = Compilation(

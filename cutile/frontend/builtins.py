@@ -75,7 +75,7 @@ def _reversed(frame: Frame, items: Any) -> Any:
 
 def _sum(frame: Frame, items: Any, start: Any = 0) -> Any:
     values = _items(frame, items, "sum()")
-    if is_number(start) and start == 0 and values:  # 0 + x, which changes nothing, would be an operation
+    if is_number(start) and start == 0 and values:  # 0 + x changes nothing, and would be an operation
         start, values = values[0], values[1:]
     for each in values:
         start = binary(frame, ast.Add, start, each)
@@ -140,7 +140,7 @@ def _isinstance(frame: Frame, x: Any, kind: Any) -> Any:
     annotation = next((each for ours, each in _ANNOTATIONS if isinstance(x, ours)), None)
     if annotation is None:
         return isinstance(x, kinds)
-    # `ct.Tensor` is the class of what callers hold, a subclass of what is annotated.
+    # A kernel may name `ct.Tensor`, the class of callers' tensors. It is a subclass of the class that annotates.
     return any(issubclass(annotation, each) or issubclass(each, annotation) for each in kinds)
 
 
@@ -151,7 +151,7 @@ _ANNOTATIONS = (
     (MappedRef, MappedPartitionMut),
     (PointerRef, Ptr),
 )
-"""What parameters in memory are annotated with; a `SharedRef` is a `TensorRef`, and comes first."""
+"""The annotation of each kind of parameter in memory. A `SharedRef` is also a `TensorRef`, so it comes first."""
 
 
 def _round(frame: Frame, x: Any, digits: Any = None) -> Any:
@@ -277,9 +277,9 @@ def _extreme(frame: Frame, values: tuple[Any, ...], operation: Handler, python: 
     result = items[0]
     for item in items[1:]:
         tiles = is_tile(result) or is_tile(item)
-        found = operation(frame, result, item) if tiles else python(result, item)
-        whole = tiles and found in frame.compilation.weak
-        result = of_weak(frame, found, result, item) if tiles and not whole else found
+        extreme = operation(frame, result, item) if tiles else python(result, item)
+        has_interval = tiles and extreme in frame.compilation.weak  # which `of_weak` would replace by a wider one
+        result = of_weak(frame, extreme, result, item) if tiles and not has_interval else extreme
     return result
 
 
@@ -310,7 +310,7 @@ def _len(frame: Frame, x: Any) -> Any:
 
 
 def _latency(frame: Frame, turns: Any) -> Any:
-    count = constant_int(frame, turns, "Latency: the number of turns")
+    count = constant_int(frame, turns, "Latency: the number of turns")  # iterations; `turns` is the public name
     if count < 1:
         frame.type_error(f"Latency: at least 1 turn, got {count}", remedy="Leave it out to let the compiler choose.")
     return Latency(count)

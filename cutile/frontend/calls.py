@@ -118,7 +118,8 @@ def _as_dtype(dtype: Any, frame: Frame, x: Any) -> Value:
 def call(frame: Frame, handler: Handler, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Call a handler; arguments that do not fit its signature are the user's error.
 
-    A component of an index becomes an integer here. A handler that tells the two apart takes it within a tuple.
+    An argument that is a component of an index becomes an integer. Within a tuple it stays what it is, for the handlers
+    that tell the two apart.
     """
     args, kwargs = [plain(each) for each in args], {key: plain(each) for key, each in kwargs.items()}
     signature = _signature(handler)
@@ -126,7 +127,8 @@ def call(frame: Frame, handler: Handler, name: str, args: list[Any], kwargs: dic
         signature.bind(*args, **kwargs)
     except TypeError as error:
         frame.type_error(
-            f"{name}: {_first(signature, error, kwargs)}", remedy=_remedy(signature, name, args, kwargs, handler)
+            f"{name}: {_binding_error(signature, error, kwargs)}",
+            remedy=_remedy(signature, name, args, kwargs, handler),
         )
     if handler not in (*BUILTINS.values(), *FOLDED.values()):
         return handler(frame, *args, **kwargs)
@@ -134,21 +136,24 @@ def call(frame: Frame, handler: Handler, name: str, args: list[Any], kwargs: dic
         return handler(frame, *args, **kwargs)
     except KernelError:
         raise
-    except (TypeError, ValueError, ArithmeticError) as error:  # Python's own function, of constants
+    except (TypeError, ValueError, ArithmeticError) as error:  # the handler called Python's own function, of constants
         _refuse_of_front_end(frame, name, args, kwargs)
         frame.type_error(f"{name}(): {error}", remedy="It is computed now, by Python, which refuses these arguments.")
 
 
 def _refuse_of_front_end(frame: Frame, name: str, args: list[Any], kwargs: dict[str, Any]) -> None:
-    """Refuse what Python cannot have; its message would name a class of ours."""
+    """Refuse arguments of the front end's classes, which Python's message would name."""
     for value in (*args, *kwargs.values()):
         if not is_constant(value):
             cause = next((leaf for leaf in structure.leaves(value) if not is_constant(leaf)), value)
             frame.type_error(f"{name}(): expected constants, got {describe(cause)}", remedy=to_tile(cause))
 
 
-def _first(signature: inspect.Signature, error: TypeError, kwargs: dict[str, Any]) -> str:
-    """The first error: a misspelt name, which Python reports after missing arguments."""
+def _binding_error(signature: inspect.Signature, error: TypeError, kwargs: dict[str, Any]) -> str:
+    """The error to report where arguments do not fit.
+
+    A misspelt name comes first. Python would report the argument that is missing because of it.
+    """
     unknown = _unknown(signature, kwargs)
     return f"got an unexpected keyword argument {unknown[0]!r}" if unknown else str(error)
 
@@ -183,14 +188,14 @@ def _remedy(signature: inspect.Signature, name: str, args: list[Any], kwargs: di
 
 def _signature(handler: Handler) -> inspect.Signature:
     """The parameters of a user's call: without the frame, and the owner of a method."""
-    hidden = 1
+    hidden = 1  # parameters that are not the user's
     if isinstance(handler, functools.partial):  # made by `handler_of`: of a method, or of a dtype
         handler, hidden = handler.args[0] if handler.func is _call_method else handler.func, 2
-    return _shown(handler, hidden)
+    return _visible_signature(handler, hidden)
 
 
 @functools.cache
-def _shown(handler: Handler, hidden: int) -> inspect.Signature:
+def _visible_signature(handler: Handler, hidden: int) -> inspect.Signature:
     parameters = list(inspect.signature(handler).parameters.values())[hidden:]
     # `op` binds a loop's variable in handlers that are registered in a loop.
     return inspect.Signature([each for each in parameters if each.name != "op"])
@@ -204,7 +209,7 @@ def _described(signature: inspect.Signature) -> str:
     return f"({', '.join(names)})"
 
 
-_FOLDED = {each for each in vars(math).values() if callable(each)}
+_MATH = {each for each in vars(math).values() if callable(each)}
 """Functions of Python that are computed now, on numbers."""
 
 OPERATORS = {function: kind for kind, function in PYTHON.items() if kind not in (ast.In, ast.NotIn)}
@@ -225,6 +230,7 @@ def invoke(
     named = isinstance(node, ast.Call) and written
     call_node: Any = node
     name = ast.unparse(call_node.func) if named else getattr(function, "__name__", repr(function))
+    # The order counts: an operation of the language is also a FunctionType, and a closure or partial is callable.
     handler = handler_of(function)
     if handler is not None:
         return call(frame, handler, name, args, kwargs)
@@ -250,7 +256,7 @@ def invoke(
         return _method_of_constant(frame, function, name, args, kwargs)
     operator = OPERATORS.get(function) if isinstance(function, types.BuiltinFunctionType) else None
     if operator is not None:
-        return _operate(frame, operator, name, args, kwargs)
+        return _call_operator(frame, operator, name, args, kwargs)
     if isinstance(function, types.MethodType):
         if elsewhere.library_of(function) is not None:
             _refuse(frame, function, name, named, node)
@@ -263,8 +269,8 @@ def invoke(
     if isinstance(called, types.FunctionType):
         frame.captures.attribute(record.kind, "__call__")
         return invoke(frame, called, [function, *args], kwargs, node)
-    if not hasattr(function, "__wrapped_kernel__") and _is_folded(function):
-        return _fold(frame, function, name, args, kwargs)
+    if not hasattr(function, "__wrapped_kernel__") and _is_math(function):
+        return _call_math(frame, function, name, args, kwargs)
     _refuse(frame, function, name, named, node)
 
 
@@ -320,7 +326,7 @@ def _refuse(frame: Frame, function: Any, name: str, named: bool, node: ast.AST) 
     )
 
 
-def _operate(frame: Frame, kind: type[ast.AST], name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _call_operator(frame: Frame, kind: type[ast.AST], name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A function of the module `operator`: what its operator means."""
     count = 1 if issubclass(kind, ast.unaryop) else 2
     if kwargs or len(args) != count:
@@ -363,14 +369,14 @@ def _method_of_constant(frame: Frame, function: Any, name: str, args: list[Any],
         frame.type_error(f"{name}(): {error}", remedy="It is computed now, by Python, which refuses these arguments.")
 
 
-def _is_folded(function: Any) -> bool:
+def _is_math(function: Any) -> bool:
     try:
-        return function in _FOLDED
+        return function in _MATH
     except TypeError:
         return False
 
 
-def _fold(frame: Frame, function: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _call_math(frame: Frame, function: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A function of the module `math`, on numbers that are known now."""
     for value in (*args, *kwargs.values()):
         if is_tile(value):

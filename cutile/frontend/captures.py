@@ -48,7 +48,7 @@ class Read:
         """Whether the expression has the value that was compiled in."""
         try:
             return same(eval(self.of("owner"), {"owner": self.owner}), self.value)
-        except Exception:  # gone, or the user's code raises: the kernel is compiled again, and says what is wrong
+        except Exception:  # the name is gone, or the user's code raises: compiling again reports which
             return False
 
 
@@ -123,7 +123,7 @@ class Captures:
     def watch(self) -> Callable[[], bool]:
         """`unchanged` as one function of identity tests, for each launch.
 
-        Only where some object is another one, it compares values. For `S`, `m.T` and a helper it is:
+        Only if an identity test fails, the function compares values. For `S`, `m.T` and a helper it is:
 
         def same():
             try:
@@ -173,8 +173,8 @@ def compile_time(value: Any, name: str, captures: Captures) -> Any:
     Raises:
         KernelTypeError: it is nothing that a kernel can hold.
     """
-    item_: Any = value
-    if isinstance(value, Value):  # of an interpreted kernel, whose closures hold tiles
+    item_: Any = value  # untyped, since tests of `value` leave types with unknown parameters
+    if isinstance(value, Value):  # the kernel is interpreted: its closures hold tiles
         return value
     if value is None or isinstance(value, _CONSTANTS):
         return value
@@ -185,7 +185,7 @@ def compile_time(value: Any, name: str, captures: Captures) -> Any:
         make: Any = getattr(item_, "_make", None)
         return items if make is None else make(items)
     if isinstance(value, dict):
-        captures.read(item_, "len($)", len(item_))  # no key was added or deleted
+        captures.read(item_, "len($)", len(item_))  # a later key changes the length; a replaced one fails its own read
         if all(isinstance(key, bool | int | float | str) for key in item_):
             read = {key: captures.read(item_, f"$[{key!r}]", each) for key, each in item_.items()}
             return Table({key: compile_time(each, name, captures) for key, each in read.items()})

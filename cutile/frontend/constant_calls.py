@@ -5,9 +5,9 @@ Such a function may have loops, dicts and recursion.
     def swizzle(n): return functools.reduce(math.gcd, [n, 48], 96)
     ct.static_assert(swizzle(BM) <= 16)
 
-A function is computed if its arguments are constants, and if it names constants, Python's functions without effects,
-and other such functions alone. The names are noted, so that a kernel is compiled again when one changes. Any other
-function is compiled in place (`inline.py`).
+A function is computed under two conditions. Its arguments are constants, and each name that it reads is a constant, a
+function of Python's without effects, or another such function. The names are noted, so that a kernel is compiled again
+when one changes. Any other function is compiled in place (`inline.py`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cutile.frontend.source import column_of
 from cutile.frontend.structure import field_names
 from cutile.frontend.values import items_of
 
-# Functions with effects, whose results differ from run to run, or that reach what the notes do not cover.
+# Functions that have effects, or whose results depend on more than their arguments and the noted names.
 _EFFECTS = {
     "print",
     "input",
@@ -69,12 +69,13 @@ _REFUSED = (
 """Syntax with effects, or whose code runs on after the call; a function with some is not computed."""
 
 _Note = Callable[[Captures], object]
+"""Notes in `Captures` a value that a function reads. It runs once the result is used: a call may yet be compiled."""
 NOT_CONSTANT: Any = object()
 """The result of `computed` where the call has to be compiled."""
 
 
 def is_constant(value: Any) -> bool:
-    """Whether a value of the front end is a constant, the same object in Python."""
+    """Whether a value of the front end is also the value that Python has."""
     if isinstance(value, tuple):
         return all(map(is_constant, items_of(value)))
     return value is None or isinstance(value, bool | int | float | str | enum.Enum | DTypeMeta)
@@ -110,7 +111,7 @@ def methods_of(value: Any) -> tuple[str, ...]:
     if not isinstance(value, str | int | float) or isinstance(value, enum.Enum):
         return ()
     public = (name for name in dir(type(value)) if name[0] != "_" and callable(getattr(value, name)))
-    # These take or give bytes or dicts, which are no constants; or the class itself calls them.
+    # The others take or give bytes or dicts, which are no constants, or belong to the class and not to a value.
     other = ("as_integer_ratio", "conjugate", "encode", "format_map", "from_bytes", "from_number", "fromhex")
     return tuple(name for name in public if name not in (*other, "maketrans", "to_bytes", "translate"))
 
@@ -127,7 +128,10 @@ def is_method_of_constant(function: Any) -> bool:
 
 
 class _Facts(ast.NodeTransformer):
-    """Puts constants in the place of facts of tiles and tensors, such as `y.shape`."""
+    """Replaces attributes of a kernel's variables, such as `y.shape`, by their values.
+
+    Python cannot evaluate them: it has no tiles and tensors of the front end.
+    """
 
     def __init__(self, frame: Frame) -> None:
         self._frame = frame
@@ -170,9 +174,10 @@ def evaluated(frame: Frame, node: ast.expr) -> Any:
     try:
         result = eval(compile(ast.Expression(expression), frame.source.file, "eval"), names)
     except Exception as error:
-        said = f": {error}" if str(error) else ""
+        reason = f": {error}" if str(error) else ""
+        message = f"static_eval raises {type(error).__name__}{reason}"
         remedy = "Python computes it while the kernel is compiled."
-        raise KernelTypeError(f"static_eval raises {type(error).__name__}{said}", frame.locate(node), remedy) from error
+        raise KernelTypeError(message, frame.locate(node), remedy) from error
     for note in notes:
         note(frame.captures)
     return as_constant(result)
@@ -207,9 +212,9 @@ def wrapped_by_cache(function: Any) -> Any:
 
 
 def _notes_of(function: Any, active: tuple[Any, ...]) -> list[_Note] | None:
-    """How to note what a function reads; None where it is not computed.
+    """How to note the names that a function reads; None where it is not computed.
 
-    `active`: the functions around, whose names are being followed.
+    `active`: the functions whose names are being followed, outermost first.
     """
     if any(each is function for each in active):  # recursion
         return []
@@ -280,6 +285,7 @@ def _names_in(body: Sequence[ast.AST], own: set[str]) -> Iterator[tuple[str, ...
 
 
 def _notes_of_name(function: Any, chain: tuple[str, ...], active: tuple[Any, ...]) -> list[_Note] | None:
+    """`_notes_of` for a name that a function reads, with its attributes."""
     name, *attributes = chain
     value = lookup(function, name)
     if value is MISSING:
@@ -299,6 +305,7 @@ def _notes_of_name(function: Any, chain: tuple[str, ...], active: tuple[Any, ...
 
 
 def _notes_of_value(value: Any, active: tuple[Any, ...]) -> list[_Note] | None:
+    """`_notes_of` for the value of a name: a constant, a class, or a function."""
     if is_constant(value) or is_frozen(value) or isinstance(value, np.generic):
         return []
     if isinstance(value, type):
@@ -324,7 +331,7 @@ def _raised(frame: Frame, function: Any, error: Exception, node: ast.AST) -> Ker
         # The innermost frame that is no library's and has a text: the user's own line.
         inside = code is not computed.__code__ and linecache.getline(code.co_filename, trace.tb_lineno)
         if inside and "site-packages" not in code.co_filename:
-            line, _, column, end = list(code.co_positions())[trace.tb_lasti // 2]
+            line, _, column, end = list(code.co_positions())[trace.tb_lasti // 2]  # a code unit has two bytes
             text = inside.rstrip("\n")
             start = len(text) - len(text.lstrip()) if column is None else column_of(text, column)
             stop = len(text) if end is None else column_of(text, end)
@@ -333,9 +340,9 @@ def _raised(frame: Frame, function: Any, error: Exception, node: ast.AST) -> Ker
                 code.co_filename, line or trace.tb_lineno, start, stop, text, code.co_name, frame.locate(node)
             )
         trace = trace.tb_next
-    said = f": {error}" if str(error) else ""
+    reason = f": {error}" if str(error) else ""
     return KernelTypeError(
-        f"{name}() raises {type(error).__name__}{said}",
+        f"{name}() raises {type(error).__name__}{reason}",
         place,
         "It is called with constants, so Python computes it while the kernel is compiled.",
     )

@@ -37,7 +37,7 @@ from cutile.ops import OPS
 from cutile.ops.cast import Convert
 
 PROMISES = ("overflow",)
-"""Markers that change no result: integers wrap whatever is promised, and a promise that holds changes nothing."""
+"""Markers that change no result. Integers wrap with or without them, and a promise that holds changes nothing."""
 
 
 def require_kind(frame: Frame, tile: Value, kinds: Kinds, what: str) -> Value:
@@ -77,7 +77,7 @@ def spelled(name: str) -> tuple[type[Op], type[Op] | None]:
 
 
 def _fact(mark: Any) -> str | bool:
-    """A marker as the IR has it: the word of a rounding, a bool for other markers."""
+    """The attribute of a marker in the IR: a rounding's word, else a bool."""
     return mark.value if isinstance(mark, markers.rounding) else mark.name == "ENABLED"
 
 
@@ -256,8 +256,8 @@ def wide(term: Term) -> Term:
 def composed(function: Callable[..., Any]) -> Callable[..., Any]:
     """Register the handler of an operation that is composed of others.
 
-    Where its declaration says which numbers it takes, the operands are tiles of one type. Those of f16 and bf16 come in
-    f32, and the result is rounded once.
+    If its declaration says which numbers it takes, the operands become tiles of one type. The function gets tiles of
+    f16 and bf16 in f32, and its result is rounded once.
     """
     name = function.__name__
     declaration = DECLARED[name]

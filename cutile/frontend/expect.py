@@ -23,7 +23,7 @@ from cutile.ops.cast import Convert
 
 M = TypeVar("M", bound=Marker)
 
-_MAX_ELEMENTS = 2**62  # elements of a tile: backends count them, and twice as many, in 64 bits
+_MAX_ELEMENTS = 2**62  # elements of a tile: backends count up to twice as many in a signed 64-bit integer
 
 
 def shape_of(frame: Frame, value: Any, what: str) -> tuple[int, ...]:
@@ -164,19 +164,19 @@ BY_ADDRESS, A_STORE = "accesses by address are not begun ahead", "a store is not
 def latency_of(frame: Frame, value: Any, what: str, unused: str = "") -> int:
     """How many iterations ahead a load may begin; 0 for None.
 
-    `unused` says why this operation begins nothing ahead, and stands in the plan; empty if it may.
+    `unused` is the reason why this operation ignores a latency, which the plan shows; empty if it obeys.
     """
     if value is None:
         return 0
-    turns = constant_int(frame, int(value) if isinstance(value, Latency) else value, f"{what}: the latency")
-    if turns < 1:
+    iterations = constant_int(frame, int(value) if isinstance(value, Latency) else value, f"{what}: the latency")
+    if iterations < 1:
         frame.type_error(
-            f"{what}: the latency is a number of turns, at least 1, got {turns}",
+            f"{what}: the latency is a number of turns, at least 1, got {iterations}",
             remedy="Leave it out to let the compiler choose.",
         )
     if unused:
-        frame.compilation.unused[f"latency={turns} of {what}: {unused}"] = None
-    return turns
+        frame.compilation.unused[f"latency={iterations} of {what}: {unused}"] = None
+    return iterations
 
 
 def indices(items: Sequence[Any]) -> str:

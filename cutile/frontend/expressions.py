@@ -307,7 +307,7 @@ def _call(frame: Frame, node: ast.Call) -> Any:
             if argument.arg is None
             else {argument.arg: evaluate(frame, argument.value)}
         )
-        if repeated := kwargs.keys() & value.keys():
+        if repeated := kwargs.keys() & value.keys():  # as by `**a, **b`; Python itself refuses `f(x=1, x=2)`
             frame.type_error(
                 f"the keyword {min(repeated)!r} is given twice", argument.value, "Leave one of the two out."
             )

@@ -25,8 +25,8 @@ class Exit(enum.Enum):
     BREAK = "break"
     CONTINUE = "continue"
     RETURN = "return"
-    ENDED = "ended"
-    """Out of the `else` of a loop, which does not run after the loop's `break`."""
+    SKIP_ELSE = "skip else"
+    """Past the `else` of a loop: the way of the paths that left the loop by its `break`."""
 
 
 Flag = Literal[True] | Value
@@ -68,8 +68,8 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 def _within(node: ast.AST) -> Iterator[ast.AST]:
     """The nodes that belong to one function, parents first.
 
-    Nodes of functions and classes inside it are left out, and the targets of comprehensions: they are names of other
-    scopes.
+    Nodes inside nested functions and classes are left out, and so are the targets of comprehensions: their names belong
+    to other scopes.
     """
     rest = [node]
     while rest:
@@ -143,8 +143,8 @@ def leaves_loop(body: Sequence[ast.stmt]) -> tuple[bool, bool]:
         elif isinstance(statement, ast.Return):
             returns = True
         elif isinstance(statement, ast.For | ast.While):
-            inner = leaves_loop(statement.body)
-            after = leaves_loop(statement.orelse)
+            inner = leaves_loop(statement.body)  # a `break` there leaves the inner loop
+            after = leaves_loop(statement.orelse)  # a `break` there leaves the outer loop
             breaks, returns = breaks or after[0], returns or inner[1] or after[1]
         else:
             for nested in _bodies(statement):
@@ -154,6 +154,7 @@ def leaves_loop(body: Sequence[ast.stmt]) -> tuple[bool, bool]:
 
 
 def _bodies(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
+    """The blocks of an `if` or `match`, whose `break` leaves the loop around it."""
     if isinstance(statement, ast.If):
         yield statement.body
         yield statement.orelse
@@ -163,10 +164,10 @@ def _bodies(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
 
 
 def is_only_overwritten(loop: ast.For | ast.While, name: str) -> bool:
-    """Whether no iteration reads the value that the variable has from before it."""
+    """Whether each iteration assigns the variable before it reads the variable."""
     if isinstance(loop, ast.While) and _loads(loop.test, name):
         return False
-    return not _body(loop.body, name)[0]
+    return not _first_use_in(loop.body, name)[0]
 
 
 def _loads(node: ast.AST, name: str) -> bool:
@@ -182,20 +183,23 @@ def _is_stored(node: ast.Name) -> bool:
     return isinstance(node.ctx, ast.Store)
 
 
-def _body(body: Sequence[ast.stmt], name: str) -> tuple[bool, bool]:
-    """Whether a path may read the name first, and whether all paths assign it.
+def _first_use_in(body: Sequence[ast.stmt], name: str) -> tuple[bool, bool]:
+    """Whether some path may read the name first, and whether all paths assign it.
 
-    Only paths that go on behind the statements count for the second.
+    A path that jumps does not reach the end of the statements. It counts as one that assigns the name.
     """
     for statement in body:
-        reads, assigns = _statement(statement, name)
+        reads, assigns = _first_use(statement, name)
         if reads or assigns:
             return reads, assigns
     return False, False
 
 
-def _statement(node: ast.stmt, name: str) -> tuple[bool, bool]:
-    """`_body` of one statement; other kinds of statements assign nothing."""
+def _first_use(node: ast.stmt, name: str) -> tuple[bool, bool]:
+    """`_first_use_in` of one statement.
+
+    A kind of statement that is not listed counts as one that assigns nothing. So a variable is carried in doubt.
+    """
     match node:
         case ast.Assign(targets=targets, value=value):
             return _loads(node, name), any(_stores(each, name) for each in targets) or _stores(value, name)
@@ -206,13 +210,13 @@ def _statement(node: ast.stmt, name: str) -> tuple[bool, bool]:
         case ast.Break() | ast.Continue() | ast.Return(value=None):
             return False, True  # no path goes on, and no path lacks the assignment
         case ast.If(test=test, body=then, orelse=orelse):
-            first, second = _body(then, name), _body(orelse, name)
+            first, second = _first_use_in(then, name), _first_use_in(orelse, name)
             return _loads(test, name) or first[0] or second[0], first[1] and second[1]
         case ast.For(target=target, iter=over, body=inner, orelse=orelse):
             # A loop may run no iteration: what it assigns does not count.
-            reads = not _stores(target, name) and _body(inner, name)[0]
-            return _loads(over, name) or reads or _body(orelse, name)[0], False
+            reads = not _stores(target, name) and _first_use_in(inner, name)[0]
+            return _loads(over, name) or reads or _first_use_in(orelse, name)[0], False
         case ast.While(test=test, body=inner, orelse=orelse):
-            return _loads(test, name) or _body(inner, name)[0] or _body(orelse, name)[0], False
+            return _loads(test, name) or _first_use_in(inner, name)[0] or _first_use_in(orelse, name)[0], False
         case _:
             return _loads(node, name), False

@@ -37,9 +37,9 @@ UNSIGNED = {8: u8, 16: u16, 32: u32, 64: u64}
 
 
 def for_loop(frame: Frame, node: ast.For) -> None:
-    """`for i in range(...)`: a loop.
+    """`for i in range(...)` is a loop, `for x in <tuple>` its body once per item.
 
-    `for x in <tuple>` (or `ct.static_range`): the body once per item.
+    `ct.static_range` gives a tuple.
     """
     iterable = frame.evaluate(node.iter)
     if isinstance(iterable, Table | str):
@@ -64,7 +64,7 @@ def _unrolled(frame: Frame, node: ast.For, items: tuple[Any, ...]) -> None:
     After a `break` that run time decides, the other iterations stand under a condition.
     """
     outer = frame.loop
-    frame.loop = LoopState(None)
+    frame.loop = LoopState(None)  # None: all variables pass from one copy of the body to the next
 
     def iteration(item: Any) -> None:
         assign(frame, node.target, item)
@@ -77,11 +77,11 @@ def _unrolled(frame: Frame, node: ast.For, items: tuple[Any, ...]) -> None:
     finally:
         frame.loop = outer
     broken = frame.flow.taken.pop(Exit.BREAK, None)
-    if broken is not None:  # behind this loop, `break` only keeps its `else` from running
-        frame.flow.taken[Exit.ENDED] = broken
+    if broken is not None:  # behind this loop, its `break` has no effect but to skip the loop's `else`
+        frame.flow.taken[Exit.SKIP_ELSE] = broken
     if node.orelse:
         guarded(frame, lambda: frame.execute(node.orelse), node)
-    frame.flow.rejoin(Exit.ENDED)
+    frame.flow.rejoin(Exit.SKIP_ELSE)
 
 
 def _integers(values: list[Any]) -> bool:
@@ -115,7 +115,7 @@ class _RangeLoop:
         self.trip_count = length_of(*limits) if constant else None
         self.bounds = limits
         self.counted = counted(*(interval_of(frame, each) for each in limits)) if _integers(limits) else I64
-        # Of constants alone the dtype is said: each on its own would be as wide as it needs to be.
+        # `unify` would give each constant the dtype that it needs by itself. All three need a common one.
         dtype = dtype_of_weak(limits) if constant else None
         self.start, self.stop, self.step = unify(frame, widened(frame, limits), "range", dtype)
         type = self.start.tile
@@ -142,13 +142,17 @@ class _RangeLoop:
         loop = self.loop.attempts(self._build, self._iteration)
         if loop is None:
             return
+        # A `While` of `_early` has first the results for its flags, the loop variable and the count.
         skipped = len(loop.results) - len(self.loop.carried)
         self.loop.leave(loop.results[skipped:], loop.results[: len(self.loop.exits)], endless=False)
 
     def _iteration(self, induction: Value | None = None) -> None:
-        """One iteration, with the loop variable set."""
+        """One iteration, with the loop variable set.
+
+        `induction` is None where an iteration is compiled only to learn types (`Loop.attempts`).
+        """
         value = induction or Value(self.start.type, self.target)
-        if value.tile.dtype in (i32, i64):  # `range` counts in plain integers, also between strong bounds
+        if value.tile.dtype in (i32, i64):  # `range` counts in weak integers, also between strong bounds
             weak(self.frame, value, self.counted)
 
         def prepare() -> None:
@@ -207,9 +211,9 @@ class _RangeLoop:
         return loop_op
 
     def _count(self) -> Value:
-        """The number of iterations, as an unsigned scalar.
+        """The number of iterations, as an unsigned scalar of the bounds' width.
 
-        It is exact for every range. A signed scalar could not hold the length of the widest.
+        It is exact for every range. A signed scalar of that width could not hold the length of the widest range.
         """
         frame = self.frame
         dtype = self.start.tile.dtype
@@ -230,7 +234,8 @@ class _RangeLoop:
             size = abs(step)
             if size == 1:
                 return distance
-        # (distance - 1) // size + 1 cannot overflow as (distance + size - 1) // size can; the select below mends 0.
+        # (distance - 1) // size + 1 cannot overflow, where (distance + size - 1) // size can. Of an empty range
+        # distance - 1 wraps, so the select below replaces that count by 0.
         whole = binary(frame, ast.FloorDiv, binary(frame, ast.Sub, distance, 1), size)
         count = binary(frame, ast.Add, whole, 1)
         empty = comparison(frame, ast.Eq, distance, 0)

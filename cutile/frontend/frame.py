@@ -24,7 +24,7 @@ from cutile.ir import Builder, Op, TileType, Value
 from cutile.language.variable import DeviceVariable
 from cutile.ops.cast import Convert
 
-# Errors: a statement that fails is reported, and the statements after it are compiled all the same.
+# Errors: a statement that fails is reported, and the statements after it are still compiled. So one run shows several.
 
 MAX_ERRORS = 10
 """Errors of one report; compilation ends with the last."""
@@ -40,7 +40,7 @@ class TooMany(Exception):
 
 @dataclass
 class Report:
-    """Every error so far."""
+    """The errors of one compilation so far."""
 
     errors: list[KernelError] = field(default_factory=list[KernelError])
     found: int = 0
@@ -48,7 +48,7 @@ class Report:
     suppressed: int = 0
     """How many statements failed only because they use a value whose own error was reported before."""
     held: int = 0
-    """How many guesses of types are under way; a full report raises nothing then, since it may be dropped."""
+    """How many guesses of types are under way. Meanwhile a full report raises nothing: a guess may drop its errors."""
 
     def add(self, error: KernelError) -> None:
         """Add an error, unless it repeats one or follows from one.
@@ -77,7 +77,10 @@ class Report:
 
 
 def _same(a: KernelError, b: KernelError) -> bool:
-    """Whether two errors are of one expression, perhaps of a function called twice."""
+    """Whether two errors are of one expression.
+
+    A function with an error that is called twice reports it twice.
+    """
     if a.location is None or b.location is None:
         return str(a) == str(b)
     x, y = a.location, b.location
@@ -155,8 +158,8 @@ class Compilation:
 
     def meaning(self, value: Any) -> Any:
         """The meaning of a variable's value where its name is read; see `element`."""
-        tile = self.element is not None and isinstance(value, Value) and isinstance(value.type, TileType)
-        return self.element(value) if tile and self.element and not value.tile.is_scalar else value
+        is_tile = isinstance(value, Value) and isinstance(value.type, TileType) and not value.tile.is_scalar
+        return self.element(value) if self.element is not None and is_tile else value
 
 
 @dataclass
@@ -166,9 +169,10 @@ class LoopState:
     Attributes:
         carried: the variables that it carries from one iteration to the next; None for an unrolled loop, whose
             iterations see all variables.
-        at: the variables that have a value at every `break` so far, and at every end of an iteration (`continue`, or
-            behind the last statement). The values are those of the first, unless a later one is of a loop that has to
-            pass it on. An exit that no path took has no entry.
+        at: for `BREAK`, the variables that have a value at every `break` so far; for `CONTINUE`, those that have one at
+            every end of an iteration (`continue`, or behind the last statement). Each value is that of the first such
+            place, unless at a later place an inner loop has to pass the variable on. An exit that no path took has no
+            entry.
         constants: the variables that are the same constant at every `break` so far.
     """
 
@@ -179,7 +183,7 @@ class LoopState:
     def leave(self, exit: Exit, variables: dict[str, Any]) -> None:
         """Note that a path takes `exit` with these variables.
 
-        A variable that an inner loop could pass on has a value.
+        A variable that an inner loop could pass on counts as one that has a value.
         """
         late = {name: each for name, each in variables.items() if isinstance(each, Undefined) and each.late is not None}
         here = {name: each for name, each in variables.items() if not isinstance(each, Undefined)} | late
@@ -324,7 +328,7 @@ class Frame:
     def emit(self, op: Op, name: str = "") -> Value:
         """Append an operation and return its only result."""
         bare = self.compilation.bare
-        # A bare float is computed anew in f64: its f32 is too coarse.
+        # A bare float that becomes an f64 is computed anew in f64: its f32 is too coarse.
         if isinstance(op, Convert) and bare.becomes(op.x, op.dtype):
             exact = bare.exact(op.x, self.builder.value)
             assert exact is not None, "it is a bare float"
@@ -350,7 +354,11 @@ class Frame:
     def reach(self, tensor: Value, index: Sequence[Value], mask: Value | None, what: str, *, every: bool) -> None:
         """Tell of an access of elements at indices, where `mask` holds.
 
-        The interpreter's frame overrides this, and checks the access; a compilation has nothing to do.
+        A compilation does nothing here. The interpreter's frame overrides this method, and checks the access.
+
+        Args:
+            what: the name of the call, for errors.
+            every: see `elements_of` in `families/element.py`.
         """
 
     def require_unsafe(self, what: str) -> None:

@@ -24,9 +24,11 @@ from cutile.ops.memory import TensorDim
 from cutile.ops.shape import Broadcast, Reshape
 
 Symbol = tuple[Any, ...]
-"""("block", axis), ("turn", axis, loop), ("claim", counter), or ("same", key) of a number that all tile blocks have.
+"""("block", axis), ("grid stride", axis, loop), ("claim", counter), or ("same", key).
 
-A "turn" is the variable of a loop from the block's index in steps of the number of blocks, as `loop` is by its id.
+"claim" is a number that an atomic addition to a counter gave, "same" a number that all tile blocks have alike.
+A "grid stride" is the variable of a grid-stride loop: a loop from the block's index on, in steps of the number of
+blocks. `loop` is the id of the operation.
 """
 
 
@@ -36,8 +38,8 @@ class Form:
 
     Attributes:
         terms: each symbol with its factor, which is not 0.
-        narrow: whether it was multiplied in 32 bits, where it may wrap.
-        moved: whether a reshape or broadcast moved lanes, so that a mask of other lanes says nothing of them.
+        narrow: whether a product in it was computed in 32 bits, where it may wrap.
+        moved: whether a reshape or broadcast moved lanes. A mask of other lanes says nothing of them then.
     """
 
     terms: tuple[tuple[Symbol, int], ...] = ()
@@ -73,7 +75,7 @@ class Form:
 
 
 MAX_LEAVES = 64
-"""Leaves of a number that all tile blocks have alike: `a = a + (a - b)` in a chain has 2 to the chain's length."""
+"""Leaves of a key (`_same_everywhere`). In a chain of `a = a + (a - b)` each link doubles them."""
 
 
 class Forms:
@@ -101,12 +103,12 @@ class Forms:
         self._carried = dict(_carried(operations))
         self._forms: dict[Value, Form | None] = {}
         self._same: dict[Value, Any] = {}
-        self._turns: dict[int, For] = {}
+        self._grid_stride_loops: dict[int, For] = {}
 
     def of(self, value: Value) -> Form | None:
         """The form of a tile's or scalar's elements; None where nothing is known."""
         if value not in self._forms:
-            self._forms[value] = None  # met again while it is found: a value that depends on itself through a loop
+            self._forms[value] = None  # for a value that depends on itself through a loop, and is met again here
             self._forms[value] = self._find(value)
         return self._forms[value]
 
@@ -126,7 +128,7 @@ class Forms:
         return None if key is None else Form(((("same", key), 1),))
 
     def _made(self, op: Op, value: Value) -> Form | None:
-        """The form of what an operation makes."""
+        """The form of an operation's result."""
         match op:
             case Constant():
                 return Form((), int(op.value), int(op.value))
@@ -184,8 +186,8 @@ class Forms:
             if dict(start.terms).get(own) == 1 and start.low == start.high:
                 rest = tuple((symbol, factor) for symbol, factor in start.terms if symbol != own)
                 # The variable differs from the block's index by a multiple of the number of blocks.
-                self._turns[id(loop)] = loop
-                return replace(start, terms=(*rest, (("turn", step.axis, id(loop)), 1)))
+                self._grid_stride_loops[id(loop)] = loop
+                return replace(start, terms=(*rest, (("grid stride", step.axis, id(loop)), 1)))
         by = self.of(loop.step)
         if start is None or stop is None or by is None or by.constant is None or by.constant < 1:
             return None
@@ -193,16 +195,16 @@ class Forms:
             return None
         return start.up_to(max(stop.low - start.low, 1))
 
-    def most(self, symbol: Symbol) -> str | None:
+    def upper_bound(self, symbol: Symbol) -> str | None:
         """A bound that a symbol stays below, as Python over the kernel's parameters.
 
         None where the launch cannot tell.
         """
         if symbol[0] == "block":
             return f"grid[{symbol[1]}]"
-        if symbol[0] != "turn":
+        if symbol[0] != "grid stride":
             return None
-        loop = self._turns[symbol[2]]
+        loop = self._grid_stride_loops[symbol[2]]
         stop, step = (self._made_by.get(value) for value in (loop.stop, loop.step))
         guarded = isinstance(stop, Select) and isinstance(step, Select) and stop.condition is step.condition
         # Where its step is 0, a loop is made to stop where it starts.
@@ -212,7 +214,7 @@ class Forms:
         """The operation that made a value, before conversions and guards of steps."""
         op = self._made_by.get(value)
         while isinstance(op, Convert | Assumption | Select):
-            if isinstance(op, Select):  # a loop's step: 1 in place of 0, with which the loop has no turns
+            if isinstance(op, Select):  # the guard of a loop's step: 1 in place of 0 (`for_loops.py`)
                 guard = self._made_by.get(op.condition)
                 if not isinstance(guard, Eq) or guard.x is not op.y:
                     return op
@@ -285,10 +287,10 @@ def _carried(operations: Sequence[Op]) -> Iterator[tuple[Value, tuple[Value, ...
     for op in operations:
         match op:
             case For():
-                arguments, turns = [op.body.arguments[1:], op.results], op.body.terminator.operands
+                arguments, ends = [op.body.arguments[1:], op.results], op.body.terminator.operands
             case While():
                 arguments = [op.condition.arguments, op.body.arguments, op.results]
-                turns = op.body.terminator.operands
+                ends = op.body.terminator.operands
             case If():
                 pairs = zip(op.results, op.then.terminator.operands, op.orelse.terminator.operands, strict=True)
                 yield from ((result, (one, other)) for result, one, other in pairs)
@@ -296,4 +298,4 @@ def _carried(operations: Sequence[Op]) -> Iterator[tuple[Value, tuple[Value, ...
             case _:
                 continue
         for group in arguments:
-            yield from zip(group, zip(op.carried, turns, strict=True), strict=True)
+            yield from zip(group, zip(op.carried, ends, strict=True), strict=True)

@@ -3,10 +3,10 @@
 - Plain functions of Python.
 - Functions and lambdas that are defined inside a kernel or helper. They see its variables as they are when called.
 - Context managers: generators that `contextlib.contextmanager` has wrapped, in a `with`. What stands before the `yield`
-  is compiled before the block, the rest behind it. Nothing in a kernel raises, so `finally` around the `yield` means
-  the same as no `finally`.
+  is compiled before the block, the rest behind it. Nothing in a kernel raises, so a `finally` around the `yield` makes
+  no difference.
 
-`may_store` reads the same bodies. It reads all lines: also those that a constant condition leaves uncompiled.
+`may_store` reads the same bodies. It reads all their lines, also those that a constant condition leaves uncompiled.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def inline(frame: Frame, function: types.FunctionType, node: ast.AST, args: list
         KernelSyntaxError: it calls itself (through others, too), or has no source.
         KernelTypeError: the arguments do not fit its signature.
     """
-    return _run(entered(frame, function, node, args, kwargs))
+    return _compiled(entered(frame, function, node, args, kwargs))
 
 
 def entered(
@@ -162,7 +162,7 @@ def inline_closure(frame: Frame, function: Closure, node: ast.AST, args: list[An
         active=(*frame.active, (function.node, frame.dynamic_depth)),
         dynamic_depth=frame.dynamic_depth,
     )
-    return _run(inner)
+    return _compiled(inner)
 
 
 def _refuse_endless(frame: Frame, function: Any, name: str, node: ast.AST) -> None:
@@ -180,13 +180,16 @@ def _refuse_endless(frame: Frame, function: Any, name: str, node: ast.AST) -> No
     if len(depths) >= MAX_DEPTH:
         raise KernelSyntaxError(
             f"{name!r} calls itself {MAX_DEPTH} deep, and goes on",
-            _once(frame.locate(node)),
+            _without_recursion(frame.locate(node)),
             "End it by a constant sooner, or write a loop.",
         )
 
 
-def _once(place: Location) -> Location:
-    """The place of a recursive call, without the recursive calls around it."""
+def _without_recursion(place: Location) -> Location:
+    """The place of a recursive call, without the recursive calls that led to it.
+
+    An error would show the same line once for each of them.
+    """
     caller = place.caller
     while caller is not None and caller.function == place.function:
         caller = caller.caller
@@ -227,7 +230,7 @@ def _bind(
     return variables
 
 
-def _run(inner: Frame) -> Any:
+def _compiled(inner: Frame) -> Any:
     found = inner.report.found
     inner.execute(inner.body)
     if inner.report.found > found:
@@ -263,7 +266,7 @@ def _enter(frame: Frame, node: ast.With, position: int) -> None:
     args = [frame.evaluate(each) for each in call.args]
     kwargs = {str(each.arg): frame.evaluate(each.value) for each in call.keywords}
     inner = entered(frame, generator, call, args, kwargs)
-    before, value, after = _parts(inner)
+    before, value, after = _around_yield(inner)
     inner.execute(before)
     yielded = None if value is None else inner.evaluate(value)
     if item.optional_vars is not None:
@@ -287,7 +290,7 @@ def _generator(frame: Frame, function: Any) -> types.FunctionType:
     return wrapped
 
 
-def _parts(inner: Frame) -> tuple[list[ast.stmt], ast.expr | None, list[ast.stmt]]:
+def _around_yield(inner: Frame) -> tuple[list[ast.stmt], ast.expr | None, list[ast.stmt]]:
     """The statements before the `yield`, its operand, and the statements behind it."""
     body = list(_without_finally(inner.body))
     yielding = [k for k, item in enumerate(body) if any(isinstance(node, ast.Yield) for node in ast.walk(item))]
@@ -303,7 +306,7 @@ def _parts(inner: Frame) -> tuple[list[ast.stmt], ast.expr | None, list[ast.stmt
 
 
 def _without_finally(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements, in place of each `try` with a `finally` alone its own statements."""
+    """Statements, where a `try` with nothing but a `finally` gives way to its own."""
     for statement in statements:
         if isinstance(statement, ast.Try) and not statement.handlers and not statement.orelse:
             yield from _without_finally([*statement.body, *statement.finalbody])
@@ -311,22 +314,22 @@ def _without_finally(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
             yield statement
 
 
-_EFFECT = "store|scatter|atomic|print|assert|copy|write"
+_EFFECT_NAMES = "store|scatter|atomic|print|assert|copy|write"
 """Parts of the names of operations that have an effect."""
 
 
 def may_store(function: Callable[..., Any], source: FunctionSource) -> bool:
     """Whether the function, or one that it calls by name, has a line that stores."""
-    return _may(function, source.tree, set())
+    return _may_store(function, source.tree, set())
 
 
-def _may(function: Callable[..., Any], tree: ast.AST, seen: set[Any]) -> bool:
+def _may_store(function: Callable[..., Any], tree: ast.AST, seen: set[Any]) -> bool:
     seen.add(function)
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if re.search(_EFFECT, name):
+        if re.search(_EFFECT_NAMES, name):
             return True
         called = _meaning(function, node.func)
         if isinstance(called, types.FunctionType) and called not in seen and not hasattr(called, "__cutile__"):
@@ -334,7 +337,7 @@ def _may(function: Callable[..., Any], tree: ast.AST, seen: set[Any]) -> bool:
                 inner = source_of(called).tree
             except KernelError:  # it has no source: a kernel that calls it is refused when it is compiled
                 continue
-            if _may(called, inner, seen):
+            if _may_store(called, inner, seen):
                 return True
     return False
 

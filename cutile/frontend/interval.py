@@ -1,8 +1,8 @@
 """Intervals of integers, which decide in how many bits they are computed.
 
-    x.shape[0]                  1 .. the largest extent that a launch takes
-    64 * ct.get_tile_block_id()[0]      within the tensor that tells the grid, in steps of its tiles
-    x.shape[0] * x.shape[1]     more than 32 bits hold
+    x.shape[0]                          1 .. the largest extent that a launch takes
+    64 * ct.get_tile_block_id()[0]      0 .. 64 * the largest index: a grid has no more blocks than a `Mut` has tiles
+    x.shape[0] * x.shape[1]             more than 32 bits hold
 
 Operations on intervals follow Python's on whole numbers, but division by zero gives 0.
 """
@@ -62,9 +62,9 @@ def _corners(function: Callable[[int, int], int], x: Interval, y: Interval) -> I
 
 
 def _divided(x: Interval, y: Interval, function: Callable[[int, int], int]) -> Interval:
-    """A quotient: for divisors of one sign, its extremes are at corners.
+    """The quotients of numbers in `x` and `y`.
 
-    Zero is left out of the divisors: it gives 0.
+    For divisors of one sign, the extremes are at corners. The divisor 0 is apart from both: it gives 0.
     """
     sides = [Interval(max(y.low, 1), y.high), Interval(y.low, min(y.high, -1))]
     parts = [_corners(function, x, side) for side in sides if side.low <= side.high]
@@ -89,8 +89,8 @@ def _remainder(x: Interval, y: Interval) -> Interval:
     return Interval(min(y.low + 1, 0), high)
 
 
-def _bits(x: Interval, y: Interval) -> Interval:
-    """The result of an operation on bits: it has as many bits as the operands."""
+def _bitwise(x: Interval, y: Interval) -> Interval:
+    """The result of `&`, `|` or `^`, which is at most as wide as the wider operand."""
     most = max(abs(end) for each in (x, y) for end in (each.low, each.high))
     high = 2 ** most.bit_length() - 1
     return Interval(0 if x.low >= 0 and y.low >= 0 else -high - 1, high)
@@ -101,6 +101,7 @@ def _shifted_left(x: Interval, y: Interval) -> Interval:
 
 
 def _shifted_right(x: Interval, y: Interval) -> Interval:
+    # Numbers here fit 64 bits, so that a shift by 64 leaves 0 or -1, as any longer one does.
     return _corners(lambda a, b: a >> min(b, 64), x, y) if y.low >= 0 else I64
 
 
@@ -150,9 +151,9 @@ BINARY: dict[type[ast.AST], Callable[[Interval, Interval], Interval]] = {
     ast.Mult: lambda x, y: _corners(lambda a, b: a * b, x, y),
     ast.FloorDiv: _floor_divided,
     ast.Mod: _remainder,
-    ast.BitAnd: _bits,
-    ast.BitOr: _bits,
-    ast.BitXor: _bits,
+    ast.BitAnd: _bitwise,
+    ast.BitOr: _bitwise,
+    ast.BitXor: _bitwise,
     ast.LShift: _shifted_left,
     ast.RShift: _shifted_right,
 }

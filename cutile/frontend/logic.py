@@ -1,7 +1,7 @@
 """`and`, `or` and chained comparisons.
 
-As in Python, the right side is not computed where the left side decides. A right side that is cheap and without effect
-is computed all the same, which no program can observe: an operation on two bool scalars costs less than a branch.
+As in Python, the right side is not computed where the left side decides. One exception is not observable: a cheap right
+side without effect is always computed, since an operation on two bool scalars costs less than a branch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def conjunction(frame: Frame, first: Value | None, block: Block, second: Value) 
         return second if first is None else frame.emit(And(x=first, y=second))
     with frame.builder.within(block):
         frame.builder.yield_(second)
-    return _otherwise(frame, first, block, False)
+    return _short_circuit(frame, first, block, False)
 
 
 def _disjunction(frame: Frame, first: Value, block: Block, second: Value) -> Value:
@@ -47,11 +47,11 @@ def _disjunction(frame: Frame, first: Value, block: Block, second: Value) -> Val
         return frame.emit(Or(x=first, y=second))
     with frame.builder.within(block):
         frame.builder.yield_(second)
-    return _otherwise(frame, first, block, True)
+    return _short_circuit(frame, first, block, True)
 
 
-def _otherwise(frame: Frame, condition: Value, block: Block, decided: bool) -> Value:
-    """`decided` where `condition` is that, else the value of `block`."""
+def _short_circuit(frame: Frame, condition: Value, block: Block, decided: bool) -> Value:
+    """`decided` where `condition` equals it, else the value that `block` computes."""
     with frame.builder.block() as known:
         frame.builder.yield_(frame.emit(Constant(value=decided, dtype=bool_, shape=())))
     then, orelse = (known, block) if decided else (block, known)
@@ -60,10 +60,11 @@ def _otherwise(frame: Frame, condition: Value, block: Block, decided: bool) -> V
 
 def logical(frame: Frame, node: ast.BoolOp) -> Any:
     """`a and b`, `a or b`: one of the two, as in Python."""
-    return _from(frame, node, 0)
+    return _operand(frame, node, 0)
 
 
-def _from(frame: Frame, node: ast.BoolOp, position: int) -> Any:
+def _operand(frame: Frame, node: ast.BoolOp, position: int) -> Any:
+    """The value of the operands from `position` on, joined by the operator."""
     operand = node.values[position]
     value = plain(frame.evaluate(operand))
     if position == len(node.values) - 1:
@@ -71,11 +72,11 @@ def _from(frame: Frame, node: ast.BoolOp, position: int) -> Any:
     is_and = isinstance(node.op, ast.And)
     condition = _condition(frame, value, operand, is_and)
     if isinstance(condition, bool):
-        return _from(frame, node, position + 1) if condition is is_and else value
+        return _operand(frame, node, position + 1) if condition is is_and else value
     if value.type != _FLAG:  # a number: the result is one of the two operands, and not a bool
 
         def rest() -> Any:
-            return _like(frame, value, _from(frame, node, position + 1), node)
+            return _beside_number(frame, value, _operand(frame, node, position + 1), node)
 
         def first() -> Any:
             return value
@@ -83,12 +84,12 @@ def _from(frame: Frame, node: ast.BoolOp, position: int) -> Any:
         return branch(frame, condition, *((rest, first) if is_and else (first, rest)), node)
     before = dict(frame.variables)
     with frame.builder.block() as block, frame.dynamic():
-        second = _from(frame, node, position + 1)
+        second = _operand(frame, node, position + 1)
     _refuse_assignment(frame, before, node.values[position + 1])
-    if isinstance(second, bool):  # decided now, so that nothing of the right side is needed
+    if isinstance(second, bool):  # `flag and True`, `flag or False` are the flag; otherwise `second` decides
         return condition if second is is_and else second
     if not is_tile(second) or second.type != _FLAG:
-        return _of_bool_and_number(frame, condition, block, second, node)
+        return _flag_and_number(frame, condition, block, second, node)
     return (conjunction if is_and else _disjunction)(frame, condition, block, second)
 
 
@@ -96,7 +97,7 @@ def _word(node: ast.BoolOp) -> str:
     return "and" if isinstance(node.op, ast.And) else "or"
 
 
-def _mixed(frame: Frame, first: Any, second: Any, node: ast.BoolOp) -> NoReturn:
+def _refuse_mixed(frame: Frame, first: Any, second: Any, node: ast.BoolOp) -> NoReturn:
     frame.type_error(
         f"`{_word(node)}` of {describe(first)} and {describe(second)}, which have no one type",
         node,
@@ -104,7 +105,7 @@ def _mixed(frame: Frame, first: Any, second: Any, node: ast.BoolOp) -> NoReturn:
     )
 
 
-def _like(frame: Frame, first: Value, second: Any, node: ast.BoolOp) -> Any:
+def _beside_number(frame: Frame, first: Value, second: Any, node: ast.BoolOp) -> Any:
     """The right side beside a number: of its dtype, a bool as 0 or 1."""
     if isinstance(second, bool):
         return int(second)
@@ -112,22 +113,22 @@ def _like(frame: Frame, first: Value, second: Any, node: ast.BoolOp) -> Any:
         return frame.emit(Convert(x=second, dtype=first.tile.dtype))
     if is_tile(second) and second.tile.is_scalar:
         second = adapted(frame, second, first.tile.dtype)
-        plain = is_weak(frame, first)
-        if second.tile.dtype is not first.tile.dtype and not (plain and is_weak(frame, second)):
-            _mixed(frame, first, second, node)
+        both_weak = is_weak(frame, first) and is_weak(frame, second)
+        if second.tile.dtype is not first.tile.dtype and not both_weak:  # `branch` joins the dtypes of two weak scalars
+            _refuse_mixed(frame, first, second, node)
     elif not is_number(second) or (isinstance(second, float) and first.tile.dtype.is_integer):
-        _mixed(frame, first, second, node)
+        _refuse_mixed(frame, first, second, node)
     return second
 
 
-def _of_bool_and_number(frame: Frame, condition: Value, block: Block, second: Any, node: ast.BoolOp) -> Any:
+def _flag_and_number(frame: Frame, condition: Value, block: Block, second: Any, node: ast.BoolOp) -> Any:
     """`flag and n`, `flag or n`: a bool as the result is 0 or 1, as in Python."""
     if not is_number(second) and not (is_tile(second) and second.tile.is_scalar):
-        _mixed(frame, condition, second, node)
+        _refuse_mixed(frame, condition, second, node)
     number: Any = second
     dtype = second.tile.dtype if is_tile(second) else default_dtype(number)
     if is_tile(second) and not second.tile.dtype.computes:
-        _mixed(frame, condition, second, node)
+        _refuse_mixed(frame, condition, second, node)
     with frame.builder.within(block):
         frame.builder.yield_(materialize(frame, second, dtype))
     is_and = isinstance(node.op, ast.And)
@@ -173,6 +174,7 @@ def compare(frame: Frame, node: ast.Compare) -> Any:
 
 
 def _chain(frame: Frame, node: ast.Compare, left: Any, position: int) -> Any:
+    """The comparisons from `position` on, of which the first has `left` on its left."""
     right = frame.evaluate(node.comparators[position])
     outcome = operators.comparison(frame, type(node.ops[position]), left, right)
     if position == len(node.ops) - 1:
@@ -188,7 +190,7 @@ def _chain(frame: Frame, node: ast.Compare, left: Any, position: int) -> Any:
     _refuse_assignment(frame, before, node.comparators[position + 1])
     if not is_tile(rest):
         return outcome if rest else rest
-    if not rest.tile.is_scalar:
+    if not rest.tile.is_scalar:  # no branch yields one of a scalar and a tile: both are computed, and unified
         frame.builder.current.operations.extend(block.operations)
         x, y = operators.unify(frame, [outcome, rest], "and")
         return frame.emit(And(x=x, y=y))

@@ -44,7 +44,7 @@ class _CarriedLeaf:
         initial: a tile, a number, or None where there is no value before the loop.
         type: its type; None before `Loop.start` has set it.
         fixed: whether the initial value is a tile, so that its type is the user's. Other types are guesses.
-        plain: whether it is a weak scalar (`weak.py`): an integer before the loop, and weak at the end of each
+        weak: whether it is a weak scalar (`weak.py`): an integer before the loop, and weak at the end of each
             iteration that was compiled. Its type is i32 until an iteration gives an integer that may not fit.
     """
 
@@ -52,7 +52,7 @@ class _CarriedLeaf:
     initial: Any
     type: TileType | None
     fixed: bool
-    plain: bool = False
+    weak: bool = False
 
     @property
     def settled(self) -> TileType:
@@ -119,9 +119,9 @@ class Loop:
         template = self.templates[name] = taken_apart(value, self.forms.get(name, {}))
         for leaf in leaves(template):
             if is_tile(leaf):
-                self.carried.append(_CarriedLeaf(name, leaf, leaf.tile, fixed=True, plain=is_whole(self.frame, leaf)))
+                self.carried.append(_CarriedLeaf(name, leaf, leaf.tile, fixed=True, weak=is_whole(self.frame, leaf)))
             elif is_number(leaf):
-                self.carried.append(_CarriedLeaf(name, leaf, None, fixed=False, plain=type(leaf) is int))
+                self.carried.append(_CarriedLeaf(name, leaf, None, fixed=False, weak=type(leaf) is int))
 
     def _begin(self, name: str, value: Any) -> None:
         """Carry a variable that has no value before the loop.
@@ -173,13 +173,13 @@ class Loop:
         """Block arguments for the carried values."""
         # What `return` gave is carried too, and is no variable of the user's: it has no name in the IR.
         arguments = [Value(leaf.settled, "" if leaf.name == RETURNED else leaf.name) for leaf in self.carried]
-        self._keep_plain(arguments)
+        self._mark_weak(arguments)
         return arguments
 
-    def _keep_plain(self, values: Sequence[Value]) -> None:
-        """Keep plain numbers plain, in every iteration and after the loop."""
+    def _mark_weak(self, values: Sequence[Value]) -> None:
+        """Note that carried weak scalars are weak in each iteration and after the loop."""
         for value, leaf in zip(values, self.carried, strict=True):
-            if leaf.plain:
+            if leaf.weak:
                 of_weak(self.frame, value)
 
     def bind(self, values: Sequence[Any], *, inside: bool) -> None:
@@ -229,7 +229,7 @@ class Loop:
     def finish(self) -> list[Value] | None:
         """The values at the end of an iteration; None where the loop is to be built again.
 
-        It is, once a wrong guess of a type was corrected, or the carried variables have changed.
+        A wrong guess of a type was corrected then, or the carried variables have changed.
         """
         try:
             return self._finish()
@@ -352,7 +352,7 @@ class Loop:
         """
         type = leaf.settled
         whole = type in WHOLE and is_whole(self.frame, new)
-        if whole and leaf.plain and not interval_of(self.frame, new).fits(type.dtype):
+        if whole and leaf.weak and not interval_of(self.frame, new).fits(type.dtype):
             leaf.type = TileType(i64)  # an i32 may not hold the number
             return None
         new = adapted(self.frame, new, type.dtype) if whole else new
@@ -363,13 +363,13 @@ class Loop:
             leaf.type = TileType(operators.default_dtype(new), type.shape)
         elif not is_tile(new):
             self._drop_or_report_type(name, f"it is {describe(old)} before, {describe(new)} at the end of the body")
-        elif leaf.plain and not whole and new.tile in WHOLE:
-            # The body gives a scalar with a dtype of the user's. It was compiled with a plain number, which converts.
-            leaf.type, leaf.plain = new.tile, False
+        elif leaf.weak and not whole and new.tile in WHOLE:
+            # The body gives a scalar with a dtype of the user's. It was compiled with a weak one, which converts.
+            leaf.type, leaf.weak = new.tile, False
         elif new.tile == type:
-            if not leaf.plain or whole or is_weak(self.frame, new):
+            if not leaf.weak or whole or is_weak(self.frame, new):
                 return new
-            leaf.plain = False  # of the right type, but no longer a plain number
+            leaf.weak = False  # of the right type, but no longer weak
         elif leaf.fixed:
             self._drop_or_report_type(name, f"it is {type} before, {new.type} at the end of the body")
         else:
@@ -533,7 +533,7 @@ class Loop:
         self.reset()
         for value, leaf in zip(results, self.carried, strict=True):
             value.name = "" if leaf.name == RETURNED else leaf.name
-        self._keep_plain(results)
+        self._mark_weak(results)
         self.bind(results, inside=False)
         frame.variables.update({name: self.ends[name] for name in self.templates if self._constant(name)})
         frame.places.update({name: end_places[name] for name in self.templates if name in end_places})
@@ -554,12 +554,12 @@ class Loop:
         paths: dict[Exit, Any] = dict(zip(self.exits, flags, strict=True))
         broken = paths.pop(Exit.BREAK, None)
         if broken is not None:  # a `break` of this loop: to code after it, no more than that `else` does not run
-            paths[Exit.ENDED] = broken
+            paths[Exit.SKIP_ELSE] = broken
         frame.flow = Flow(not endless, paths)
         frame.flow.settle()
         if self.node.orelse:
             guarded(frame, lambda: frame.execute(self.node.orelse), self.node, around)
-        frame.flow.rejoin(Exit.ENDED)
+        frame.flow.rejoin(Exit.SKIP_ELSE)
 
     def _after(self, name: str, end: Any, carried: Any, exits: Sequence[Exit]) -> Any:
         """The meaning after the loop of a variable that has none by itself.

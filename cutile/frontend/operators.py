@@ -116,16 +116,16 @@ TILE_COMPARE: dict[type[ast.AST], type[Op]] = {
 MAX_UNROLLED_POWER = 16
 """The largest exponent of `**` that becomes products."""
 
-_MODULO = (ast.Add, ast.Sub, ast.Mult, ast.BitAnd, ast.BitOr, ast.BitXor)
-"""Operators whose low bits depend on the operands' low bits alone: these need no `widened` operands."""
+_LOW_BITS_SUFFICE = (ast.Add, ast.Sub, ast.Mult, ast.BitAnd, ast.BitOr, ast.BitXor)
+"""Operators whose low bits depend on the operands' low bits alone, so that they need no `widened` operands."""
 
-_OF_PYTHON = (bool, int, float, str, tuple, type(None), type)
+_PYTHON_KINDS = (bool, int, float, str, tuple, type(None), type)
 """Compile-time values that Python has as such."""
 
 _IN_MEMORY = (TensorRef, MutRef, MappedRef, PartitionRef, PointerRef)
-"""Values that stand for memory: their elements have to be loaded before they are compared."""
+"""Values that stand for memory. Their elements have to be loaded before they are compared."""
 
-_ANYTHING = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn, ast.Not)
+_ANY_OPERANDS = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn, ast.Not)
 """Operators that take compile-time values of any kind."""
 
 
@@ -229,12 +229,12 @@ def broadcast_shape(frame: Frame, shapes: list[tuple[int, ...]], what: str) -> t
         remedy = "Axes are aligned from the right; sizes must be equal or 1."
         frame.type_error(
             f"{what}: the shapes {named} do not broadcast",
-            remedy=f"{remedy} {_with_an_axis(shapes)}".rstrip(),
+            remedy=f"{remedy} {_new_axis_remedy(shapes)}".rstrip(),
         )
 
 
-def _with_an_axis(shapes: list[tuple[int, ...]]) -> str:
-    """The remedy where a tile of one axis has as many elements as others have rows."""
+def _new_axis_remedy(shapes: list[tuple[int, ...]]) -> str:
+    """A remedy where one more axis would let shapes broadcast; empty elsewhere."""
     most = max(map(len, shapes))
     try:
         np.broadcast_shapes(*[(*each, 1) if len(each) == 1 < most else each for each in shapes])
@@ -272,7 +272,7 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
     if dtype is None and tiles:
         dtype = strong[0].tile.dtype if strong else dtype_of_weak(values)
     elif dtype is None and len({default_dtype(value) for value in values}) > 1:
-        dtype = dtype_of_weak(values)  # numbers alone, such as 1 beside 2.5
+        dtype = dtype_of_weak(values)  # numbers alone, of different defaults, such as 1 beside 2.5
     if dtype is not None:
         values = [adapted(frame, value, dtype) for value in values]
         tiles = [value for value in values if is_tile(value)]
@@ -296,9 +296,9 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
 
 
 def widened(frame: Frame, values: list[Any]) -> list[Any]:
-    """Values with i32 tiles as i64 beside a plain number of 64 bits.
+    """Values with strong i32 tiles as i64 beside a weak i64.
 
-    As Python has it, the result is exact; `narrowed` makes it an i32 again.
+    So the operation is exact, as in Python. `narrowed` makes its result an i32 again.
     """
     weak = frame.compilation.weak
     wide = any(is_tile(each) and each in weak and each.tile.dtype is i64 for each in values)
@@ -309,7 +309,7 @@ def widened(frame: Frame, values: list[Any]) -> list[Any]:
 
 
 def narrowed(frame: Frame, result: Value, *operands: Any) -> Value:
-    """A result of `widened` operands, as the i32 of the strong operands."""
+    """The result of an operation on `widened` operands, in the strong ones' i32."""
     strong = [each for each in operands if is_tile(each) and each not in frame.compilation.weak]
     was_widened = strong and result.tile.dtype is i64 and all(each.tile.dtype is i32 for each in strong)
     return frame.emit(Convert(x=result, dtype=i32)) if was_widened else result
@@ -337,14 +337,14 @@ def _power(frame: Frame, base: Any, exponent: Any) -> Any:
     return result
 
 
-_METHOD: dict[type[ast.AST], str] = {ast.Add: "__add__", ast.Sub: "__sub__"}
+_POINTER_METHODS: dict[type[ast.AST], str] = {ast.Add: "__add__", ast.Sub: "__sub__"}
 """The methods that pointers have for operators (`METHODS`)."""
 
 
 def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     """`left <op> right`."""
     left, right = plain(left), plain(right)
-    own = METHODS.get((cast("type[Any]", type(left)), _METHOD.get(kind, "")))
+    own = METHODS.get((cast("type[Any]", type(left)), _POINTER_METHODS.get(kind, "")))
     if own is not None:
         return own(frame, left, right)
     spelling = SPELLING[kind]
@@ -363,7 +363,7 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
         interval = BINARY[kind](interval_of(frame, left), interval_of(frame, right))
         return computed(frame, TILE_BINARY[kind], interval, left, right)
     numbers = kind is ast.Div and is_weak(frame, left) and is_weak(frame, right)  # / of whole numbers gives a float
-    values = [left, right] if kind in _MODULO else widened(frame, [left, right])
+    values = [left, right] if kind in _LOW_BITS_SUFFICE else widened(frame, [left, right])
     x, y = unify(frame, values, spelling, f32 if numbers else None)
     dtype = x.tile.dtype
     if kind is ast.Div and not dtype.is_float:
@@ -397,7 +397,7 @@ def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
             frame.type_error(
                 f"{SPELLING[kind]}: a tuple that holds tiles", remedy="Combine or compare its items one by one."
             )
-        if not isinstance(value, _OF_PYTHON) and kind not in _ANYTHING:
+        if not isinstance(value, _PYTHON_KINDS) and kind not in _ANY_OPERANDS:
             frame.type_error(
                 f"{SPELLING[kind]}: cannot use a {describe(value)}",
                 remedy=to_tile(value),
@@ -411,20 +411,20 @@ def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
     try:
         return PYTHON[kind](*values)
     except (TypeError, ValueError, ArithmeticError, MemoryError) as error:
-        # Python's own message would name the class that a tensor has in the front end.
+        # Python's own message would name a class of the front end, such as `TensorRef`.
         for value in values:
-            if not isinstance(value, _OF_PYTHON):
+            if not isinstance(value, _PYTHON_KINDS):
                 frame.type_error(f"{SPELLING[kind]}: cannot use a {describe(value)}", remedy=to_tile(value))
         tuples = any(isinstance(value, tuple) for value in values)
         remedy = to_tile(()) if tuples else "Both sides are known now, and Python itself refuses them."
-        # Of divisions each version of Python says something else.
-        said = "division by zero" if isinstance(error, ZeroDivisionError) else str(error)
-        said = "the result does not fit into memory" if isinstance(error, MemoryError) else said
-        frame.type_error(f"{SPELLING[kind]}: {said}", remedy=remedy)
+        # Versions of Python have different words for a division by zero.
+        reason = "division by zero" if isinstance(error, ZeroDivisionError) else str(error)
+        reason = "the result does not fit into memory" if isinstance(error, MemoryError) else reason
+        frame.type_error(f"{SPELLING[kind]}: {reason}", remedy=remedy)
 
 
-_NUMPYS = ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"]
-"""Other libraries' names of dtypes."""
+_FOREIGN_NAMES = ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"]
+"""Other libraries' names of dtypes, near which a misspelt name may be."""
 
 
 def _refuse_names_of_dtypes(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> None:
@@ -436,9 +436,9 @@ def _refuse_names_of_dtypes(frame: Frame, kind: type[ast.AST], left: Any, right:
                 try:
                     named = f"ct.{as_dtype(item).__name__}"
                 except TypeError:
-                    near = closest(str(item), [other.name for other in EVERY_DTYPE] + _NUMPYS)
+                    near = closest(str(item), [other.name for other in EVERY_DTYPE] + _FOREIGN_NAMES)
                     if isinstance(item, type) or not near:
-                        continue  # which nobody can mean for a dtype
+                        continue  # it is not the name of a dtype, so that False is the right answer
                     named = f"ct.{as_dtype(near[0]).__name__}, if that is meant"
                 frame.type_error(
                     f"{SPELLING[kind]}: a dtype never equals {describe(item)}", remedy=f"Compare it with {named}."
@@ -479,14 +479,14 @@ def comparison(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     left, right = plain(left), plain(right)
     if isinstance(right, Table) and kind in (ast.In, ast.NotIn):
         right = tuple(right.items)
-    if kind in _OF_ITEMS and (_holds_tiles(left) or _holds_tiles(right)):
-        return _of_items(frame, kind, left, right)
+    if kind in _ITEM_COMPARISONS and (_holds_tiles(left) or _holds_tiles(right)):
+        return _compare_items(frame, kind, left, right)
     if not is_tile(left) and not is_tile(right):
         return _fold(frame, kind, left, right)
     if kind in (ast.Is, ast.IsNot) and (left is None or right is None):
         return kind is ast.IsNot  # a tile is not None
     if kind in (ast.In, ast.NotIn) and isinstance(right, tuple) and is_tile(left) and left.tile.is_scalar:
-        return _among(frame, kind, left, items_of(right))
+        return _is_one_of(frame, kind, left, items_of(right))
     if kind not in TILE_COMPARE:
         scalar = all(not is_tile(each) or each.tile.is_scalar for each in cast("list[Any]", [left, right]))
         what = "a scalar" if scalar else "a tile"
@@ -496,7 +496,7 @@ def comparison(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     return frame.emit(TILE_COMPARE[kind](x=x, y=y))
 
 
-_OF_ITEMS = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
+_ITEM_COMPARISONS = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 """Comparisons of tuples and dataclasses, item by item."""
 
 
@@ -505,7 +505,7 @@ def _holds_tiles(value: Any) -> bool:
     return children(value) is not None and any(is_tile(plain(leaf)) for leaf in leaves(value))
 
 
-def _of_items(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
+def _compare_items(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     """`==` of tuples that hold scalars, and `in` of tuples that hold such tuples."""
     if kind in (ast.In, ast.NotIn):
         if not isinstance(right, tuple):
@@ -563,12 +563,12 @@ def _negated(frame: Frame, flag: Any) -> Any:
     return frame.emit(arith.Not(x=flag)) if is_tile(flag) else not flag
 
 
-def _among(frame: Frame, kind: type[ast.AST], value: Value, items: tuple[Any, ...]) -> Any:
+def _is_one_of(frame: Frame, kind: type[ast.AST], value: Value, items: tuple[Any, ...]) -> Any:
     """`value in items`, for a scalar: whether it equals one of them."""
     result: Any = False
     for item in items:
         if not is_tile(item) and not is_number(item):
-            continue  # which no number equals
+            continue  # no number equals it
         equal = comparison(frame, ast.Eq, value, item)
         result = equal if result is False else frame.emit(arith.Or(x=result, y=equal))
     if kind is ast.In:

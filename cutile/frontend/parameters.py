@@ -59,7 +59,7 @@ class Parameter:
         dtype: the element type, a generic's name, or None for the argument's own.
         extents: the declared extents; the name of a generic that is all of them; None where nothing is declared.
         mapped: whether it takes a mapped partition.
-        path: of a part of a group, how Python would write it: `params.weights[0]`.
+        path: the way to a part of a group, as Python would write it: `params.weights[0]`; empty for whole arguments.
     """
 
     name: str
@@ -82,7 +82,7 @@ class Parameter:
 
     @property
     def declares(self) -> bool:
-        """Whether its extents decide what is compiled; named extents are compared alone."""
+        """Whether its extents decide what is compiled; a launch only compares named ones."""
         if not isinstance(self.extents, tuple):
             return self.extents is not None
         return not all(each is None or isinstance(each, NamedExtent) for each in self.extents)
@@ -102,7 +102,7 @@ class Group:
     Attributes:
         kind: the class of the argument; `tuple` also stands for `list`.
         items: the parts, with the names of fields, or "" for items of a tuple.
-        each: what all items of a tuple of any length are; `items` is empty then.
+        each: the declaration of every item of a tuple of any length; `items` is empty then.
     """
 
     kind: type

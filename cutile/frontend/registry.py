@@ -10,7 +10,7 @@ Handler = Callable[..., Any]
 
 OPERATIONS: dict[str, Handler] = {}
 METHODS: dict[tuple[type, str], Handler] = {}
-"""By the class of the owner in the front end, and the name; `__add__` and `__sub__` are operators."""
+"""By the class of the owner in the front end, and the name. `__add__` and `__sub__` of pointers are `+` and `-`."""
 BUILTINS: dict[Any, Handler] = {}
 """Python's builtins with a meaning of their own on tiles."""
 FOLDED: dict[Any, Handler] = {}

@@ -29,7 +29,7 @@ from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress, TensorS
 from cutile.ops.view import LoadView, StoreView
 
 _WHOLE_SENTENCE = -2
-"""In the place of the axis in a launch check (`passes/bounds.py`): its name is what the error says."""
+"""In the place of the axis in a launch check (`passes/bounds.py`): the check's name is the whole text of its error."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Reached:
     """Elements that are reached by address.
 
     Attributes:
-        tensor: whose they are.
+        tensor: the tensor of the elements.
         base: the tensor's address.
         index: one tile of i64 for each axis; they broadcast.
         mask: the mask that the kernel gave; None for all lanes.
@@ -125,12 +125,12 @@ class _Proof:
     def accesses(self, tensor: Value) -> list[_Access]:
         """Every access of a tensor, in program order."""
         if tensor not in self._accesses:
-            self._accesses[tensor] = [each for op in self._operations for each in self._of(op, tensor)]
+            self._accesses[tensor] = [each for op in self._operations for each in self._accesses_of(op, tensor)]
         return self._accesses[tensor]
 
-    # What an operation touches
+    # Accesses
 
-    def _of(self, op: Op, tensor: Value) -> Iterator[_Access]:
+    def _accesses_of(self, op: Op, tensor: Value) -> Iterator[_Access]:
         match op:
             case LoadPointer() | StorePointer() | AtomicRmw() | AtomicCas():
                 place = self._reached.get(op.pointers)
@@ -146,7 +146,7 @@ class _Proof:
                 forms = tuple(None if form is None else form.times(step).up_to(size) for form, step, size in tiles)
                 yield _Access(op, isinstance(op, StoreView), False, forms)
             case TensorAddress() if op.x is tensor:
-                # An address that is not the base of known elements, as of a slice, may lead anywhere.
+                # An address may lead anywhere, unless it is the base of known elements. That of a slice is none.
                 if not any(place.base is op.result for place in self._reached.values()):
                     yield _Access(op, True, False, None)
             case TensorDim() | TensorStride() | CheckTile() | CheckIndex():
@@ -160,14 +160,14 @@ class _Proof:
     def _counter(self, op: AtomicRmw) -> str | None:
         """The counter from which an update takes a number that nobody else gets.
 
-        None where it does not.
+        None of another update.
         """
         place = self._reached.get(op.pointers)
-        if place is None or self._gap(place.tensor) is None:
+        if place is None or self._counter_gap(place.tensor) is None:
             return None
         return place.tensor.name
 
-    def _gap(self, tensor: Value) -> int | None:
+    def _counter_gap(self, tensor: Value) -> int | None:
         """The least difference of two numbers that a counter gives; None for no counter.
 
         A tensor is a counter if all accesses atomically add positive constants to its first element.
@@ -188,8 +188,8 @@ class _Proof:
     def _accesses_of_counter(self, tensor: Value) -> list[_Access]:
         return self.accesses(tensor) if is_shared(tensor, self._function.parameters) else []
 
-    def _leaves(self, mask: Value | None) -> set[Any]:
-        """The masks whose conjunction a mask is, by their keys."""
+    def _conjuncts(self, mask: Value | None) -> set[Any]:
+        """The keys of the masks that a mask joins by `&`; else the mask's own."""
         leaves: set[Any] = set()
         pending, seen = [mask] if mask is not None else [], {mask}
         while pending:
@@ -204,7 +204,10 @@ class _Proof:
         return leaves
 
     def _key(self, value: Value) -> int:
-        """A number that expressions share if they are written alike, of the same values."""
+        """A number that stands for an expression.
+
+        Expressions with the same operations on the same values share it.
+        """
         if value not in self._keys:
             op = self._made_by.get(value)
             form: Any = value
@@ -214,12 +217,15 @@ class _Proof:
         return self._keys[value]
 
     def _claimed(self, symbol: Symbol, form: Form, access: _Access) -> bool:
-        """Whether the lanes of an access have claimed their numbers, all of them."""
+        """Whether each lane of an access has claimed its number.
+
+        A lane that was masked off in the claim has no number, so that the access must mask it off, too.
+        """
         for op in self._operations:
             if isinstance(op, AtomicRmw) and self._counter(op) == symbol[1]:
                 place = self._reached[op.pointers]
-                lanes = self._leaves(place.mask)
-                if lanes and (form.moved or not lanes <= self._leaves(access.mask)):
+                lanes = self._conjuncts(place.mask)
+                if lanes and (form.moved or not lanes <= self._conjuncts(access.mask)):
                     return False
         return True
 
@@ -230,30 +236,31 @@ class _Proof:
         axes: set[int] = set()
         why = ""
         for axis in range(tensor.tensor.rank):
-            outcome = self._along(axis, accesses)
+            outcome = self._separator(axis, accesses)
             if isinstance(outcome, str):
                 why = why or outcome
             elif outcome[0] == "claim":
-                return ""
+                return ""  # no two of all tile blocks have one number
             else:
                 axes.add(outcome[1])
         if not axes:
             return why
         name = tensor.name
         place = first.op.location.of_user().show() if first.op.location is not None else ""
-        # Tile blocks that differ along another axis of the grid alone would meet: the launch checks that it has none.
+        # Tile blocks that differ only along another axis of the grid would meet. The launch checks that there are none.
         for axis in sorted({0, 1, 2} - axes):
-            said = (
+            sentence = (
                 f"{name!r} is written by a plain store whose index does not tell tile blocks along axis {axis} of the "
                 f"grid apart; launch a grid with one block along that axis, or count it in the index"
             )
-            self.checks.append((said, _WHOLE_SENTENCE, 0, "", f"grid[{axis}] - 1", "1", (), place))
+            self.checks.append((sentence, _WHOLE_SENTENCE, 0, "", f"grid[{axis}] - 1", "1", (), place))
         return ""
 
-    def _along(self, axis: int, accesses: Sequence[_Access]) -> tuple[Any, ...] | str:
-        """What keeps the accesses of two tile blocks apart along an axis.
+    def _separator(self, axis: int, accesses: Sequence[_Access]) -> tuple[Any, ...] | str:
+        """The number that keeps two tile blocks' accesses apart along a tensor's axis.
 
-        It is ("block", axis of the grid) or ("claim", counter). A text, if nothing does, has the reason.
+        Returns:
+            ("block", axis of the grid) or ("claim", counter). A text is the reason why no number does.
         """
         kind: tuple[Any, ...] | None = None
         common: tuple[Any, int, Any] | None = None
@@ -281,7 +288,7 @@ class _Proof:
             low, high = min(low, form.low), max(high, form.high)
         assert kind is not None
         assert common is not None
-        gap = self._gap_of(kind)
+        gap = self._least_difference(kind)
         if high - low >= abs(common[1]) * gap:
             between = abs(common[1]) * gap
             return (
@@ -290,24 +297,24 @@ class _Proof:
             )
         return kind
 
-    def _gap_of(self, kind: tuple[Any, ...]) -> int:
+    def _least_difference(self, kind: tuple[Any, ...]) -> int:
         if kind[0] != "claim":
             return 1
         counter = next(value for value in self._function.parameters if value.name == kind[1])
-        return self._gap(counter) or 0
+        return self._counter_gap(counter) or 0
 
     def _fits(self, symbol: Symbol, factor: int, form: Form, access: _Access) -> bool:
         """Whether a product in 32 bits does not wrap, if a new launch check holds."""
-        most = self._forms.most(symbol)
+        most = self._forms.upper_bound(symbol)
         if most is None or any(other[0] == "same" for other, _ in form.terms):
             return False
         place = access.op.location.of_user().show() if access.op.location is not None else ""
-        said = (
+        sentence = (
             "an index, which is multiplied in 32 bits, may become too large for them; convert one factor: "
             "ct.convert_tile(..., ct.i64)"
         )
         highest = f"{abs(factor)} * {most} + {max(abs(form.low), abs(form.high))}"
-        self.checks.append((said, _WHOLE_SENTENCE, 0, "", highest, f"{2**31}", (), place))
+        self.checks.append((sentence, _WHOLE_SENTENCE, 0, "", highest, f"{2**31}", (), place))
         return True
 
     def _refuse(self, tensor: Value, first: _Access, accesses: Sequence[_Access], why: str) -> None:

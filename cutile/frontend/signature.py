@@ -22,7 +22,10 @@ _PLAIN = "Write it as a plain `def` statement, with each parameter annotated."
 
 
 class Agreement(NamedTuple):
-    """Two extents of one name: axis `axis` of the tensor at `position`, and the other."""
+    """Two extents of one name, which must be equal.
+
+    The first is axis `axis` of the parameter at `position`. The second is axis `other_axis` of the one at `other`.
+    """
 
     name: str
     position: int

@@ -38,7 +38,7 @@ def lines_of(code: types.CodeType) -> Lines:
         return inspect.getblock(typed[code.co_firstlineno - 1 :]), code.co_firstlineno
     linecache.checkcache(code.co_filename)  # a notebook or an editor may have changed the file
     lines = linecache.getlines(code.co_filename)
-    if not lines:  # a module in an archive: its loader has the text, and all modules are searched for it
+    if not lines:  # the module is in an archive: `inspect` searches all modules for the loader that has its text
         return inspect.getsourcelines(code)
     if code.co_firstlineno > len(lines):
         raise OSError(f"{code.co_filename} ends before line {code.co_firstlineno}")
@@ -71,14 +71,14 @@ def is_defined(code: types.CodeType) -> bool:
 def is_rewritten(code: types.CodeType, lines: Lines) -> bool:
     """Whether an import hook has added names to the code of these lines.
 
-    pytest does so for each `assert`: such code differs from its text, which was not edited all the same.
+    pytest rewrites each `assert` so. The code then differs from the text, although nobody has edited the text.
     """
     definitions = _definitions_in_file(code)
     plain = next((x for x in definitions if (x.co_name, x.co_firstlineno) == (code.co_name, lines[1])), None)
     if plain is None:
         return True  # a cell with magic commands, text that was registered in parts: there is nothing to compare with
     written, running = set(plain.co_names + plain.co_varnames), set(code.co_names + code.co_varnames)
-    return written < running
+    return written < running  # a hook adds names and removes none; equal sets mean that a user edited the text
 
 
 def same_code(a: types.CodeType, b: types.CodeType) -> bool:
@@ -170,7 +170,8 @@ def take_source(function: Callable[..., Any], *, imported: bool = False) -> Func
 
     Args:
         function: the function.
-        imported: whether its file may have been edited since Python read it. The text must compile to the code then.
+        imported: whether its file may have been edited since Python read it. If so, the text must compile to the
+            function's code. A decorator runs while Python reads the file, so it need not check.
 
     Raises:
         KernelSyntaxError: there is no source text, it is no plain `def`, or Python runs another text.
@@ -209,7 +210,8 @@ def take_source(function: Callable[..., Any], *, imported: bool = False) -> Func
 def _parse(name: str, lines: Sequence[str]) -> ast.stmt | None:
     """The only statement in some lines; None where there are several, or none."""
     text = "".join(lines)
-    # Indented lines stay as they are: comments, strings and continued lines may begin left of the definition.
+    # An `if True:` encloses indented lines. They are not dedented: comments, strings and continued lines may begin
+    # left of the definition, and columns must stay those of the file.
     indented = text.startswith((" ", "\t"))
     try:
         module = ast.parse(f"if True:\n{text}" if indented else text)
@@ -220,8 +222,8 @@ def _parse(name: str, lines: Sequence[str]) -> ast.stmt | None:
         ) from error
     body = module.body
     if indented:
-        ast.increment_lineno(module, -1)
-        enclosing, *behind = body  # lines of an edited file may end further left than they begin
+        ast.increment_lineno(module, -1)  # without the line of the `if`
+        enclosing, *behind = body  # `behind`: lines of an edited file may end further left than they begin
         assert isinstance(enclosing, ast.If), "it stands around the text"
         body = [*enclosing.body, *behind]
     return body[0] if len(body) == 1 else None
@@ -237,7 +239,7 @@ def _lines(name: str, code: types.CodeType, imported: bool) -> Lines:
     try:
         lines: Lines | None = lines_of(code)  # by code: `inspect` follows the `__wrapped__` of a function
         tree = _parse(name, lines[0])
-        # An async function is refused by the caller, with a better message.
+        # An async function passes here: the caller refuses it, with a better message.
         if not isinstance(tree, ast.AsyncFunctionDef) and getattr(tree, "name", None) != code.co_name:
             lines = None  # another definition's lines
     except KernelSyntaxError as error:
@@ -249,6 +251,7 @@ def _lines(name: str, code: types.CodeType, imported: bool) -> Lines:
     present = matching_lines(code)
     if present is not None:
         return present
+    # Nothing in the file compiles to this code. Either the file was edited, or an import hook changed the code.
     if (lines is None and is_defined(code)) or (lines is not None and not is_rewritten(code, lines)):
         raise KernelSyntaxError(
             f"the text of {name!r} in {code.co_filename!r} is not that of the function that Python runs: the file was "
@@ -274,7 +277,7 @@ def as_it_is(function: Callable[..., Any]) -> types.FunctionType:
 def _take_lambda(code: types.CodeType) -> FunctionSource:
     """The source of a lambda, as a function that returns its expression.
 
-    Where its line has several lambdas, the columns of its instructions tell which one it is.
+    A line may have several lambdas. The columns of the code's instructions tell which of them it is.
     """
     text = "".join(linecache.getlines(code.co_filename))
     try:

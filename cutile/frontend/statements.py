@@ -24,7 +24,7 @@ from cutile.frontend.structure import children, field_names
 from cutile.frontend.values import FAULTY, MutRef, Record, Table, describe, is_tile
 from cutile.ops.arith import And, Or
 
-# `match`: patterns are decided now, but for scalars, which are compared at run time.
+# `match`: patterns are decided now. Only a scalar is compared with a constant when the kernel runs.
 
 _CLASSES: dict[Any, Callable[[Any], bool]] = {
     bool: lambda value: isinstance(value, bool),
@@ -51,7 +51,7 @@ def _case(frame: Frame, node: ast.Match, subject: Any, position: int) -> None:
         _case(frame, node, subject, position + 1)
         return
     before = dict(frame.variables)
-    _bind(frame, names)  # now, since the guard reads them
+    _bind(frame, names)  # before the guard, which reads them
     if case.guard is not None:
         condition = _all(frame, [condition, truth(frame, frame.evaluate(case.guard), case.guard)])
 
@@ -251,20 +251,20 @@ def execute(frame: Frame, body: Sequence[ast.stmt]) -> None:
             with frame.at(node):
                 _execute(frame, node)
         except (KernelError, RecursionError) as error:
-            # Once, at a statement of the function's own: there the stack has room again.
+            # Too deep a nesting is reported at a statement of the function's own body: there the stack has room again.
             if isinstance(error, RecursionError) and body is not frame.body:
                 raise
             frame.report.add(error if isinstance(error, KernelError) else _nested_too_deeply(frame, node))
             frame.variables = before | dict.fromkeys((*assigned([node]), *imported(node)), FAULTY)
-            frame.flow = Flow()  # the statement may have jumped: the rest is read all the same
+            frame.flow = Flow()  # the statement may have jumped; the statements behind it are compiled for their errors
         if frame.report.found != count:
             _forget_changed(frame, node)
 
 
 def _forget_changed(frame: Frame, node: ast.stmt) -> None:
-    """Make values faulty that a statement wanted to change in place.
+    """Make values faulty that a refused statement would change in place.
 
-    Nothing that follows from the old values is reported then.
+    Otherwise statements behind it would be compiled with the old values, and report errors that follow from them.
     """
     for name in changed_in_place(node):
         value = frame.variables.get(name)

@@ -28,7 +28,7 @@ def children(value: Any) -> tuple[Any, ...] | None:
 
 
 def _parts(value: Any) -> tuple[Any, ...] | None:
-    """`children`, and the scalars in pointers and parts of tensors."""
+    """`children`, and also the scalars of which pointers and `TensorParts` consist."""
     if isinstance(value, TensorParts):
         return value.items
     return (value.value,) if isinstance(value, PointerRef) else children(value)
@@ -72,7 +72,7 @@ def mapped(value: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def kind_of(value: Any) -> Any:
-    """The class of a value; the dtype behind pointers, which must agree, too."""
+    """The class of a value, or of pointers the dtype of their elements."""
     if isinstance(value, PointerRef):
         return value.dtype
     return value.kind if isinstance(value, Record) else type(value)
@@ -90,7 +90,7 @@ def same_constant(x: Any, y: Any) -> bool:
     """Whether two leaves are one compile-time value."""
     if is_tile(x) or is_tile(y):
         return x is y
-    # By text, too: 0.0 == -0.0. And by ==, since objects of the user's may have any text.
+    # By text, since 0.0 == -0.0. By == too, since different objects of the user's may have the same text.
     return x is y or (type(x) is type(y) and repr(x) == repr(y) and bool(x == y))
 
 
@@ -153,6 +153,7 @@ def _signature(frame: Frame, kind: Any, is_dataclass: bool) -> inspect.Signature
 
 
 def _default(frame: Frame, kind: Any, signature: inspect.Signature, name: str) -> Any:
+    """The default of a field that a call leaves out; a factory is called now."""
     if bool(dataclasses.is_dataclass(kind)):
         field = next(each for each in dataclasses.fields(kind) if each.name == name)
         factory = field.default_factory
@@ -179,7 +180,7 @@ def _refuse_code(frame: Frame, kind: Any, node: ast.AST, is_dataclass: bool) -> 
     own = "__post_init__" if hasattr(kind, "__post_init__") else ""
     init = kind.__dict__.get("__init__")
     if init is not None and not getattr(init, "__qualname__", "").endswith("__init__"):
-        own = "__init__"
+        own = "__init__"  # a function of another name, which the class's author assigned
     if isinstance(init, types.FunctionType) and init.__code__.co_filename != "<string>":
         own = "__init__"  # the module dataclasses compiles its own from a string
     if any(isinstance(each, dataclasses.InitVar) for each in kind.__annotations__.values()):

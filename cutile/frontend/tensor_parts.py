@@ -62,7 +62,7 @@ class Form:
 
 
 def parts_of(frame: Frame, tensor: Value, form: Form) -> list[Value]:
-    """The parts of a tensor in a form that knows as much as its type, or less."""
+    """The parts of a tensor in a form, whose constants the tensor's type has, too."""
     type = tensor.tensor
     parts = [frame.emit(TensorAddress(x=tensor))]
     for axis, (known, extent) in enumerate(zip(form.shape, type.shape, strict=True)):
@@ -143,10 +143,10 @@ def one_of(frame: Frame, items: Sequence[Any], index: Value) -> Any:
 def taken_apart(value: Any, forms: Mapping[int, Form]) -> Any:
     """A value with `TensorParts` in the place of the tensors that have a form.
 
+    The scalars of the parts are stand-ins: the loop replaces them by its arguments.
+
     Args:
         forms: by the number of the leaf, counted from the left.
-
-    The scalars of the parts are stand-ins: the loop replaces them by its arguments.
     """
     count = itertools.count()
 

@@ -23,7 +23,7 @@ from cutile.ops.shape import Broadcast, Permute, Reshape
 
 
 class Described:
-    """A value of a class in another module, which tells its own description."""
+    """Base of values whose class is in another module, and tells its own description."""
 
     @property
     def description(self) -> str:
@@ -106,7 +106,7 @@ class MappedRef:
 
 @dataclass(frozen=True, eq=False)
 class PartitionIndex:
-    """An index minted by a stream, of a tile that this block alone writes.
+    """The index of a tile that this block alone writes; a stream has minted it.
 
     Attributes:
         stream: the `mapped._Stream` that minted it.
@@ -123,7 +123,7 @@ class PartitionIndex:
 class IndexComponent:
     """A minted index along one axis; usable wherever an integer is.
 
-    `parent` is None along an owned axis.
+    `parent` is the index that it is a component of; None along an owned axis.
     """
 
     value: Value
@@ -202,7 +202,7 @@ class Undefined:
         conflict: whether it has a value on every path, of different types.
         places: the assignments, for the same error.
         late: the loop that could pass it on; a use compiles the kernel again (`frame.PassOn`).
-        hidden: the value that a loop carries for it, of the paths on which it has one.
+        hidden: the value that a loop carries for the variable. It is right on the paths on which the variable has one.
     """
 
     why: str
@@ -225,7 +225,7 @@ def items_of(value: Any) -> tuple[Any, ...]:
 
 
 def plain(value: Any) -> Any:
-    """A component of an index as the integer that it is; anything else as it is."""
+    """The integer of an index's component; any other value unchanged."""
     return value.value if isinstance(value, IndexComponent) else value
 
 
@@ -305,7 +305,7 @@ def meeting(first: Value, second: Value) -> str:
         key=lambda each: (each.tile.dtype.kind == "float", each.tile.dtype.kind != "bool", each.tile.dtype.bits),
     )
     a, b = low.tile.dtype, high.tile.dtype
-    name = "one" if a.kind == b.kind and a.bits == b.bits else f"the tile of {a}"
+    name = "one" if a.kind == b.kind and a.bits == b.bits else f"the tile of {a}"  # of i32 and f32 say which
     return f"Convert {f'the {noun(low)}' if low.tile.is_scalar else name}: {converted(low, b.__name__)}."
 
 
@@ -330,27 +330,27 @@ def to_tile(value: Any) -> str:
     return "Operators take tiles, and numbers, strings and tuples that are known now."
 
 
-_KEEPS = (Broadcast, Reshape, Permute, Select, Add, Sub, Mul, Div, Neg, Abs, Max, Min)
+_KEEP_BARE = (Broadcast, Reshape, Permute, Select, Add, Sub, Mul, Div, Neg, Abs, Max, Min)
 """Operations whose results are as bare as their operands."""
 
 
 class Bare:
     """Bare floats: f32 values of Python's floats, where nothing written says f32.
 
-    They are exact beside f64 all the same: `ct.broadcast(math.pi, shape).astype(ct.f64)` is pi to 53 bits. The
-    operation of each bare float is noted, and a conversion to f64 computes it anew, in f64.
+    A conversion to f64 does not convert the f32. It computes the float anew, in f64, from the noted operation:
+    `ct.broadcast(math.pi, shape).astype(ct.f64)` is pi to 53 bits.
     """
 
     def __init__(self) -> None:
         self._origins: dict[Value, Op] = {}
 
     def note(self, op: Op, value: Value) -> None:
-        """Note the value that `op` made of a number, or of a plain whole number."""
+        """Note the value that `op` made of a number or a weak integer."""
         self._origins[value] = op
 
     def follow(self, op: Op, value: Value) -> None:
         """Note the result of an operation whose float operands are all bare."""
-        if self._origins and isinstance(op, _KEEPS) and _is_f32(value):
+        if self._origins and isinstance(op, _KEEP_BARE) and _is_f32(value):
             floats = [each for each in op.operands if _is_f32(each)]
             if floats and all(each in self._origins for each in floats):
                 self._origins[value] = op

@@ -4,8 +4,8 @@ Extents, counts, block indices, what `range` counts and their sums are *weak*. B
 become that dtype, as a number does: `total / x.shape[1]` divides floats. A parameter `n: i32` or the element of a tile
 is strong: its author gave it a dtype, and it is converted only where the kernel says so.
 
-A weak integer becomes a float, i32 or i64. A weak f32 comes of weak integers beside a Python float, or divided by one
-another: it becomes f16 or bf16, and not f64, for which it is too coarse.
+A weak integer becomes a float, i32 or i64. A weak f32 is the result of weak integers beside a Python float, or divided
+by one another. It becomes f16 or bf16, and not f64, for which it is too coarse.
 
 A weak integer has an interval (`interval.py`). It is an i32 in the IR where the interval fits 32 bits, else an i64. An
 operation is computed in 32 bits where its operands and its result fit, else in 64. Past 64 bits it wraps.
@@ -24,7 +24,7 @@ from cutile.ir import Constant, Op, Value
 from cutile.ops.cast import Convert
 
 # The dtypes that a weak scalar takes beside a tile, by its own dtype.
-_BECOMES: dict[DTypeLike, tuple[str, ...]] = {
+_WEAK_TARGETS: dict[DTypeLike, tuple[str, ...]] = {
     i32: ("i64", "f16", "bf16", "f32", "f64"),
     i64: ("i32", "f16", "bf16", "f32", "f64"),
     f32: (f16.name, bf16.name),
@@ -54,7 +54,7 @@ def is_whole(frame: Frame, value: Any) -> bool:
 
 def of_weak(frame: Frame, result: Any, *operands: Any) -> Any:
     """A result, noted as a plain number if all its operands are plain numbers."""
-    if is_tile(result) and result.tile.dtype in _BECOMES and all(is_weak(frame, each) for each in operands):
+    if is_tile(result) and result.tile.dtype in _WEAK_TARGETS and all(is_weak(frame, each) for each in operands):
         weak(frame, result)
     return result
 
@@ -63,7 +63,7 @@ def adapted(frame: Frame, value: Any, dtype: DTypeLike) -> Any:
     """A plain number as `dtype`, where it may become that; anything else as it is."""
     if not is_tile(value) or value not in frame.compilation.weak or value.tile.dtype is dtype:
         return value
-    fits = dtype.name in _BECOMES.get(value.tile.dtype, ()) or frame.compilation.bare.becomes(value, dtype)
+    fits = dtype.name in _WEAK_TARGETS.get(value.tile.dtype, ()) or frame.compilation.bare.becomes(value, dtype)
     if not fits:
         return value
     conversion = Convert(x=value, dtype=dtype)
@@ -79,7 +79,9 @@ def dtype_of_weak(values: list[Any]) -> DTypeLike:
     if f32 in dtypes or any(isinstance(value, float) for value in values):
         return f32
     wide = i64 in dtypes or any(isinstance(value, int) and not I32.low <= value <= I32.high for value in values)
-    return i64 if wide else next(iter(dtypes)) if len(dtypes) == 1 else i32
+    if wide:
+        return i64
+    return next(iter(dtypes)) if len(dtypes) == 1 else i32
 
 
 # Whole numbers
@@ -127,7 +129,7 @@ def computed(frame: Frame, make: Callable[..., Op], result: Interval, *operands:
 
 
 def bounded(frame: Frame, value: Any, least: int, most: int) -> Any:
-    """A plain whole number within two bounds, narrowed to i32 if that holds them."""
+    """A weak whole number between two bounds, as i32 if i32 holds them."""
     if not isinstance(value, Value):
         return value
     interval = interval_of(frame, value).meet(Interval(least, most))

@@ -43,7 +43,7 @@ class EagerValue(Value):
 class _Arrays(MutableMapping[Value, Array]):
     """The arrays of values, for the walker.
 
-    Eager values have their own; those in regions of operations are kept here.
+    An eager value has its array itself. The arrays of values in regions of operations are kept here.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class EagerBuilder(Builder):
         Raises:
             OutOfBoundsError: none is in the tensor; or, where `every` one should be, one is not.
         """
-        if self._watch is None or len(self.open_blocks) > 1:
+        if self._watch is None or len(self.open_blocks) > 1:  # in a region, whose values have no arrays yet
             return
         values = self._walker.values
         active = None if mask is None else values[mask]

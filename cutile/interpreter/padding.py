@@ -1,12 +1,12 @@
 """Padding that counts: elements past a tensor's edge that change a reduction.
 
-A load gives zeros, or another number, past the edges of its tensor. Zeros leave a sum of loaded elements as it is. They
-do not once they were changed, for instance by subtracting a mean. So a loaded tile carries a mask of its padding here,
-and tiles computed of it inherit the mask. A reduction, scan or product runs a second time with its identity in place
-of padding. Both results must agree, unless all folded elements are padding.
+A load gives zeros, or another number, past the edges of its tensor. Zeros do not change a sum of loaded elements. If
+the kernel subtracts a mean first, the padding is no longer zero, and it does. So a loaded tile carries a mask of its
+padding here, and tiles computed from it inherit the mask. A reduction, scan or product runs a second time with its
+identity in place of padding. Both results must agree, unless all folded elements are padding.
 
-Zeros leave a sum as it is, but not a mean: a sum over a tile with padding must not be divided by the number of the
-tile's elements.
+Zeros do not change a sum, but a mean: a sum over a tile with padding must not be divided by the number of the tile's
+elements.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cutile.ops.reduce import Fold, Folding, Reduce, ReduceMax, ReduceMin, Reduc
 from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
 from cutile.ops.sort import Sort, TakeAlongAxis, TopK
 
-__all__ = ("Padded", "Padding", "Summed")
+__all__ = ("Padded", "Padding", "Replaced", "Summed")
 
 Array = np.ndarray[Any, Any]
 
@@ -39,10 +39,10 @@ _MOVES = (Broadcast, Cat, Extract, Permute, Reshape)
 
 @dataclass(frozen=True)
 class Padded:
-    """Which elements of a tile come of padding.
+    """Which elements of a tile are padding, or are computed from padding.
 
     Attributes:
-        mask: true where one does.
+        mask: true for these elements.
         tensors: the names of the tensors that were loaded.
     """
 
@@ -52,7 +52,7 @@ class Padded:
 
 @dataclass(frozen=True)
 class Summed:
-    """A sum of elements some of which come of padding.
+    """A sum of elements some of which are padding.
 
     Attributes:
         count: how many elements were added up, padding included.
@@ -69,10 +69,10 @@ class Padding:
     """Follows padding through one launch."""
 
     def __init__(self) -> None:
-        self._of: dict[int, Padded] = {}  # by the value's `id`, which stays its own since `_alive` holds the value
+        self._of: dict[int, Padded] = {}  # by the value's `id`, which no other value gets while `_alive` holds it
         self._sums: dict[int, Summed] = {}  # likewise
         self._alive: list[Value] = []
-        self._said: set[tuple[str, int, int]] = set()
+        self._warned: set[tuple[str, int, int]] = set()
 
     def enter(self) -> None:
         """Forget the values of the previous tile block."""
@@ -86,7 +86,7 @@ class Padding:
             self._note(op.results[0], Padded(outside, frozenset({tensor})))
 
     def after(self, op: Op, walker: Walker) -> None:
-        """Follow padding through an operation that has run; warn where it counts."""
+        """Follow padding through an operation that has run; warn if it changes a result."""
         if not self._of or op.effect_of is not Effect.NONE or not op.results:
             return
         self._follow_sums(op, walker)
@@ -139,11 +139,11 @@ class Padding:
     ) -> Sequence[Array | None]:
         """The masks of the results; None where padding ends."""
         if isinstance(op, Reduce | Fold):
-            mask = _together(operands)
+            mask = _any_padding(operands)
             self._compare(op, ~mask.all(axis=op.axis), operands, walker, names)
             return [mask.all(axis=op.axis)] * len(op.results)
         if isinstance(op, Scan):
-            mask = _together(operands)
+            mask = _any_padding(operands)
             self._compare(op, ~mask, operands, walker, names)
             return [mask] * len(op.results)
         if isinstance(op, Mma):
@@ -154,7 +154,7 @@ class Padding:
             return self._in_order(op, operands[op.x], walker)
         if isinstance(op, TakeAlongAxis):
             none = np.zeros(op.results[0].tile.shape, np.bool_)
-            taken = _again(op, walker, {op.x: operands[op.x].mask})[0] if op.x in operands else none
+            taken = _results_with(op, walker, {op.x: operands[op.x].mask})[0] if op.x in operands else none
             return [taken | (operands[op.places].mask if op.places in operands else none)]
         if isinstance(op, Select):
             none = np.zeros(op.results[0].tile.shape, np.bool_)
@@ -165,16 +165,16 @@ class Padding:
             none = {each: np.zeros(each.tile.shape, np.bool_) for each in op.operands}
             masks = none | {each: padded.mask for each, padded in operands.items()}
             marks = {each: mask.astype(each.tile.dtype.numpy) for each, mask in masks.items()}
-            return [array.astype(np.bool_) for array in _again(op, walker, marks)]
+            return [array.astype(np.bool_) for array in _results_with(op, walker, marks)]
         shapes = {value.type.shape for value in (*op.operands, *op.results) if isinstance(value.type, TileType)}
-        return [_together(operands) if len(shapes) == 1 else None] * len(op.results)
+        return [_any_padding(operands) if len(shapes) == 1 else None] * len(op.results)
 
     def _in_order(self, op: Sort | TopK, padded: Padded, walker: Walker) -> Sequence[Array]:
         """The mask of tiles in order.
 
         Warn where padding comes before an element of the tensor.
         """
-        _, places = _again(op, walker, {})
+        _, places = _results_with(op, walker, {})
         mask = np.take_along_axis(padded.mask, places, op.axis)
         if (np.maximum.accumulate(mask, op.axis) & ~mask).any():
             last = "NEG_INF" if isinstance(op, TopK) or op.descending else "POS_INF"
@@ -198,17 +198,19 @@ class Padding:
             array = replaced[value] = walker.values[value].copy()
             array[padded.mask] = _identity(op, value)
         with np.errstate(all="ignore"):
-            without = _again(op, walker, replaced)
-            with_padding = _again(op, walker, {})
+            without = _results_with(op, walker, replaced)
+            with_padding = _results_with(op, walker, {})
         for got, expected in zip(with_padding, without, strict=True):
             both_nan = (got != got) & (expected != expected)
             differs = np.asarray(real & ~((got == expected) | both_nan))
             if differs.any():
                 place = int(differs.argmax())  # a flat index, since a result may have no axes
-                self._say(op, operands, names, got.ravel()[place], expected.ravel()[place])
+                self._warn_of_fold(op, operands, names, got.ravel()[place], expected.ravel()[place])
                 return
 
-    def _say(self, op: Op, operands: Mapping[Value, Padded], names: frozenset[str], got: Any, expected: Any) -> None:
+    def _warn_of_fold(
+        self, op: Op, operands: Mapping[Value, Padded], names: frozenset[str], got: Any, expected: Any
+    ) -> None:
         count = max(int(padded.mask.sum()) for padded in operands.values())
         tensors = " and ".join(map(repr, sorted(names)))
         identity = _identity(op, next(iter(operands)))
@@ -224,20 +226,20 @@ class Padding:
         """Warn once for each place in the kernel."""
         where: Location | None = op.location
         key = (where.file, where.line, where.column) if where is not None else ("", 0, 0)
-        if key in self._said:
+        if key in self._warned:
             return
-        self._said.add(key)
+        self._warned.add(key)
         shown = f"\n{where.show()}" if where is not None else ""
         warnings.warn_explicit(f"{fault}{shown}\n{remedy}", PaddingWarning, key[0], key[1])
 
 
-def _again(op: Op, walker: Walker, replaced: Mapping[Value, Array]) -> Sequence[Array]:
+def _results_with(op: Op, walker: Walker, replaced: Mapping[Value, Array]) -> Sequence[Array]:
     """The results of an operation with other operands."""
-    return walker.with_values(_Other(walker.values, replaced)).operation(op)
+    return walker.with_values(Replaced(walker.values, replaced)).operation(op)
 
 
-class _Other(dict[Value, Array]):
-    """The values of a block, some of them replaced."""
+class Replaced(dict[Value, Array]):
+    """The values of a block, some of them replaced by others."""
 
     def __init__(self, values: Mapping[Value, Array], replaced: Mapping[Value, Array]) -> None:
         super().__init__(replaced)
@@ -247,7 +249,8 @@ class _Other(dict[Value, Array]):
         return self._values[value]
 
 
-def _together(operands: Mapping[Value, Padded]) -> Array:
+def _any_padding(operands: Mapping[Value, Padded]) -> Array:
+    """Where at least one of several tiles of one shape has padding."""
     first, *others = (each.mask for each in operands.values())
     for mask in others:
         first = first | mask

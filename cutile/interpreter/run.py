@@ -154,7 +154,7 @@ _PACKAGE = __name__.partition(".")[0]
 class LiveCopies:
     """Copies of functions with `replaced` in place of Python's builtins.
 
-    The helpers that a function names are copied, too.
+    The helpers that a function names are copied, too. Copies leave the user's own functions as they are.
     """
 
     def __init__(self, generics: Mapping[str, Any], replaced: Mapping[str, Any]) -> None:
@@ -170,7 +170,8 @@ class LiveCopies:
         if function in self._copies:
             return self._copies[function]
         code: types.CodeType = function.__code__
-        scope: dict[str, Any] = {"__builtins__": self._builtins}  # set first: a function takes them when it is made
+        # Python reads `__builtins__` of the globals once, when it makes a function.
+        scope: dict[str, Any] = {"__builtins__": self._builtins}
         cells = tuple(
             self._cell(name, cell) for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)
         )

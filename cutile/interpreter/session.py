@@ -143,8 +143,8 @@ class Session:
             if handler is None:
                 frame.type_error(f"{describe(function)} cannot be called in a kernel")
             name = getattr(function, "__name__", None) or getattr(function, "name", "call")
-            given = {key: to_meaning(value) for key, value in kwargs.items()}
-            return to_live(self, call(frame, handler, str(name), [to_meaning(each) for each in args], given))
+            meanings = {key: to_meaning(value) for key, value in kwargs.items()}
+            return to_live(self, call(frame, handler, str(name), [to_meaning(each) for each in args], meanings))
 
     def attribute(self, owner: Any, name: str) -> Any:
         """`owner.name`."""
@@ -184,10 +184,11 @@ class Session:
                 frame.type_error(f"a loop over {describe(meaning)}")
         bounds = [int(each.array) if isinstance(each, EagerValue) else int(each) for each in _bounds(meaning)]
         if bounds[2] == 0:
-            return  # as compiled, where no step is known to be 0 before the loop runs
-        given = [each.tile.dtype for each in _bounds(meaning) if isinstance(each, Value)]
+            return  # as a compiled loop does, which cannot raise Python's error
+        dtypes = [each.tile.dtype for each in _bounds(meaning) if isinstance(each, Value)]
         interval = counted(*(interval_of(self._frame, each) for each in _bounds(meaning)))
-        dtype = next((each for each in given if each is not i32), i32 if interval.fits(i32) else i64)
+        # Where the dtypes differ, an i32 becomes the other one, as in a compiled loop.
+        dtype = next((each for each in dtypes if each is not i32), i32 if interval.fits(i32) else i64)
         for position in range(*bounds):
             with self._here() as frame:
                 value: Any = operators.materialize(frame, position, dtype)

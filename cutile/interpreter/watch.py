@@ -23,7 +23,7 @@ import numpy as np
 from cutile.backend.interface import Grid
 from cutile.backend.reference.interpret import Walker, apply
 from cutile.errors import IdentityError, Location, OutOfBoundsError, RaceError, UninitialisedReadError
-from cutile.interpreter.padding import Padding
+from cutile.interpreter.padding import Padding, Replaced
 from cutile.ir import Effect, MutType, Op, TensorType, TileType, Value
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.bound import CheckIndex, CheckTile
@@ -36,23 +36,23 @@ from cutile.ops.reduce import Folding
 
 Array = np.ndarray[Any, Any]
 Way = tuple[bool, bool]
-"""Whether an access writes, and whether it is strong: atomic, or ordered otherwise than weakly."""
+"""Whether an access writes, and whether it is strong: ordered other than weakly, as an atomic update is."""
 
 NOBODY, SEVERAL = 0, -1
 WAYS: tuple[Way, ...] = ((False, False), (True, False), (False, True), (True, True))
 
 
 class History(ABC):
-    """The last access of each element, by way: the block, and its place.
+    """The last access of each element, in each way.
 
     Attributes:
-        who: block numbers from 1; `NOBODY`, or `SEVERAL` blocks.
-        where: indices into the places of `Watch`.
+        blocks: the numbers, from 1, of the blocks that made it; or `NOBODY`, or `SEVERAL` blocks.
+        places: the lines that made it, as indices into `Watch._places`.
     """
 
     def __init__(self, size: int) -> None:
-        self.who: dict[Way, Array] = {way: np.zeros(size, np.int32) for way in WAYS}
-        self.where: dict[Way, Array] = {way: np.zeros(size, np.int32) for way in WAYS}
+        self.blocks: dict[Way, Array] = {way: np.zeros(size, np.int32) for way in WAYS}
+        self.places: dict[Way, Array] = {way: np.zeros(size, np.int32) for way in WAYS}
 
     @abstractmethod
     def name(self, element: int, verb: str) -> str:
@@ -60,10 +60,10 @@ class History(ABC):
 
     def remember(self, touched: Array, way: Way, block: int, place: int) -> None:
         """Note an access by a block."""
-        who = self.who[way]
-        before = who[touched]
-        who[touched] = np.where((before == NOBODY) | (before == block), block, SEVERAL)
-        self.where[way][touched] = place
+        blocks = self.blocks[way]
+        before = blocks[touched]
+        blocks[touched] = np.where((before == NOBODY) | (before == block), block, SEVERAL)
+        self.places[way][touched] = place
 
 
 class Elements(History):
@@ -122,15 +122,15 @@ class Loose(History):
         self._addresses: list[int] = []
 
     def at(self, addresses: Sequence[int]) -> Array:
-        """The numbers of the addresses; new ones get the next."""
+        """The numbers of the addresses; a new address gets the next number."""
         for address in addresses:
             if self._numbers.setdefault(address, len(self._addresses)) == len(self._addresses):
                 self._addresses.append(address)
-        missing = len(self._addresses) - self.who[False, False].size
+        missing = len(self._addresses) - self.blocks[False, False].size
         if missing:
             # As much again, so that appending one by one takes linear time.
             room = np.zeros(missing + len(self._addresses), np.int32)
-            for table in (self.who, self.where):
+            for table in (self.blocks, self.places):
                 table.update({way: np.append(table[way], room) for way in WAYS})
         return np.array([self._numbers[address] for address in addresses], np.int64)
 
@@ -179,9 +179,9 @@ class Watch:
         """The tensor of the load that is about to run, and the mask of its padding."""
         self.padding = Padding()
         self._before: dict[int, int] = {}
-        """By block, the last place before which its accesses are ordered before this block's."""
+        """By another block, the last of its places whose access is ordered before what this block does now."""
         self._released: dict[int, dict[int, int]] = {}
-        """By address, the `_before` that a block gets by acquiring the word there."""
+        """By address, the entries that an acquire of the word there adds to `_before`."""
 
     def enter(self, index: Grid) -> None:
         """Begin the tile block at `index`."""
@@ -310,7 +310,7 @@ class Watch:
     def _release(self, address: int, *, releases: bool, keeps: bool) -> None:
         """Note a strong write: a release hands on the order of this block.
 
-        An update (`keeps`) also hands on what other blocks have released.
+        An update (`keeps`) also hands on what other blocks have released there: it continues their release sequences.
         """
         handed = dict(self._released.get(address, {})) if keeps else {}
         if releases:
@@ -358,56 +358,45 @@ class Watch:
             history.written[touched] = True
 
     def _race(self, op: Op, history: History, touched: Array, way: Way, other: Way) -> None:
-        who, where = history.who[other][touched], history.where[other][touched]
-        others = (who != NOBODY) & (who != self._block)
+        blocks, places = history.blocks[other][touched], history.places[other][touched]
+        others = (blocks != NOBODY) & (blocks != self._block)
         if self._before and others.any():
-            for block in np.unique(who[others]).tolist():
-                others &= (who != block) | ~self._comes_after(block, where)
+            for block in np.unique(blocks[others]).tolist():
+                others &= (blocks != block) | ~self._comes_after(block, places)
         if others.any():
             position = int(np.flatnonzero(others)[0])
-            self._refuse(op, history, int(touched[position]), way, other, int(who[position]), int(where[position]))
+            self._refuse(op, history, int(touched[position]), way, other, int(blocks[position]), int(places[position]))
 
-    def _comes_after(self, block: int, where: Array) -> Array:
+    def _comes_after(self, block: int, places: Array) -> Array:
         """Whether accesses of a block at these places are ordered before this block's.
 
-        For `SEVERAL`: whether this block is ordered behind all that ran before it, since nobody knows which they were.
+        `SEVERAL` stands for unknown blocks. They are, if all blocks that ran before this one are ordered before it.
         """
         if block == SEVERAL:
-            return np.full(where.shape, all(each in self._before for each in range(1, self._block)))
-        return where <= self._before.get(block, -1)
+            return np.full(places.shape, all(each in self._before for each in range(1, self._block)))
+        return places <= self._before.get(block, -1)
 
-    def _refuse(self, op: Op, history: History, element: int, way: Way, other: Way, who: int, where: int) -> NoReturn:
-        by = "another tile block" if who == SEVERAL else f"tile block {self._blocks[who]}"
-        place, did = self._places[where], _VERBS[other]
-        there = f"\n{place.show()}" if place is not None else ""
+    def _refuse(self, op: Op, history: History, element: int, way: Way, other: Way, block: int, place: int) -> NoReturn:
+        by = "another tile block" if block == SEVERAL else f"tile block {self._blocks[block]}"
+        location, verb = self._places[place], _VERBS[other]
+        there = f"\n{location.show()}" if location is not None else ""
         raise RaceError(
             f"{history.name(element, _VERBS[way])} by tile block {self._index}, "
-            f"and was {did} by {by}; nothing orders the two on a device.\n"
-            f"It was {did} here:{there}\nand is {_VERBS[way]} here:",
+            f"and was {verb} by {by}; nothing orders the two on a device.\n"
+            f"It was {verb} here:{there}\nand is {_VERBS[way]} here:",
             op.location,
             "Let each element be written by one block, use atomics for all of its accesses, or split the work into two "
             "launches.",
         )
 
 
-class _Instead(dict[Value, Array]):
-    """The values of a block, some of them replaced."""
-
-    def __init__(self, values: Mapping[Value, Array], replaced: Mapping[Value, Array]) -> None:
-        super().__init__(replaced)
-        self._values = values
-
-    def __missing__(self, value: Value) -> Array:
-        return self._values[value]
-
-
 def _loaded(op: Op, tensor: Value, elements: Elements, walker: Walker) -> tuple[Array, Array]:
     """The elements that a load takes, and the mask of its tile's padding.
 
-    The numbers of elements count from 1 here, so that padding by 0 is no element.
+    The elements are numbered from 1 here, so that padding by 0 stands for no element.
     """
     numbers = np.arange(1, elements.written.size + 1, dtype=np.float64).reshape(elements.shape)
-    (found, *_) = walker.with_values(_Instead(walker.values, {tensor: numbers})).operation(op)
+    (found, *_) = walker.with_values(Replaced(walker.values, {tensor: numbers})).operation(op)
     taken = np.asarray(found, np.float64)
     inside = np.isfinite(taken) & (taken >= 1)
     return taken[inside].ravel().astype(np.int64) - 1, ~inside
@@ -421,7 +410,7 @@ def _stored(op: Op, tensor: Value, elements: Elements, walker: Walker) -> Array:
         for name, _, value in op.operand_fields()
         if name == "value" and isinstance(value.type, TileType)
     }
-    walker.with_values(_Instead(walker.values, {tensor: marks, **ones})).operation(op)
+    walker.with_values(Replaced(walker.values, {tensor: marks, **ones})).operation(op)
     return np.flatnonzero(marks)
 
 

@@ -32,12 +32,12 @@ class Builder:
     """Appends operations to a block; nested blocks are opened with `block`.
 
     Attributes:
-        location: the user's line, for operations that have none.
+        location: the user's line, for operations without a location of their own.
     """
 
     def __init__(self, body: Block) -> None:
         self._blocks = [body]
-        self._floors = [0]  # where in `_blocks` the visible ones begin, innermost isolation last
+        self._floors = [0]  # positions in `_blocks`: the visible blocks begin at the last one (`isolated`)
         self.location: Location | None = None
 
     @property
@@ -97,10 +97,10 @@ class Builder:
         then: Callable[[], Sequence[Value] | None] | None = None,
         orelse: Callable[[], Sequence[Value] | None] | None = None,
     ) -> tuple[Value, ...]:
-        """Append an `If` whose blocks two functions fill; its results.
+        """Append an `If` whose blocks two functions fill, and return its results.
 
-        A function returns the values that its block yields, or None. Without a function, a block only yields. The `If`
-        has the location of the call, whatever the functions set.
+        A function returns the values that its block yields, or None for no values. The block of a function that is left
+        out has nothing but its yield. The `If` has the location of the call, whatever the functions set.
         """
         blocks: list[Block] = []
         location = self.location
@@ -131,7 +131,7 @@ class Copier:
     """Copies IR, operation by operation; a subclass replaces some of them.
 
     Attributes:
-        values: the copy's values, by those of the source. A value that is missing stands for itself.
+        values: the copy's values, by those of the source. A source's value that is missing is used in the copy, too.
         builder: appends to the copy.
     """
 
@@ -160,7 +160,7 @@ class Copier:
     def operation(self, op: Op) -> None:
         """Append the copy of an operation."""
         self.builder.current.operations.append(self.copy_of(op))
-        self.builder.location = op.location  # of what a subclass adds behind it
+        self.builder.location = op.location  # for operations that a subclass adds behind it
 
     def copy_of(self, op: Op) -> Op:
         """The copy of an operation; its results take the place of the original's."""
@@ -206,6 +206,6 @@ class Rewriter(Copier):
 def rewrite(function: Function, rule: Rule, drop: Callable[[Op], bool] | None = None) -> Function:
     """A copy of `function` changed by `rule`.
 
-    `drop` names operations of the original that are left out.
+    `drop` says of an operation of the original whether the copy leaves it out. `rule` does not see it then.
     """
     return Rewriter(rule, drop).function(function)

@@ -1,7 +1,7 @@
 """Values, operations, blocks and functions: SSA with structured control flow.
 
-An operation class declares its fields; from them come its constructor, its accessors, its printed form and its
-verification:
+An operation class declares its fields. Its constructor, its accessors, its printed form and its verification follow
+from them:
 
     class Exp2(Op, name="exp2"):
         x: Value = operand(FLOAT_TILE)
@@ -34,7 +34,8 @@ Attribute = Any
 class Effect(enum.IntEnum):
     """What an operation does besides computing its results.
 
-    Effects are ordered: an operation with nested blocks has the greatest one of their operations.
+    Effects are ordered from none to the strongest. An operation with nested blocks has the strongest of its own and
+    theirs.
     """
 
     NONE = 0
@@ -51,8 +52,9 @@ class Effect(enum.IntEnum):
 class Accuracy:
     """The largest error of a float result, in units in the last place of the dtype.
 
-    The error is the distance from the exact value. 0.5 is a result rounded correctly to nearest. f16 and bf16 are
-    computed in f32 and rounded once: a little above 0.5. Integers and bools have no error.
+    The error is the distance from the exact value. It is 0.5 where the result is rounded correctly to nearest. f16 and
+    bf16 are computed in f32 and rounded once: the f32 is rounded, too, so that the error may be a little above 0.5.
+    Integers and bools have no error.
 
     Attributes:
         f16, bf16, f32, f64: the bound for each dtype.
@@ -155,7 +157,7 @@ class _Field:
 
     Attributes:
         kind: "operand", "operands", "attribute" or "region".
-        index: the position among the operands, or among the regions; where `operands` begin.
+        index: the position among the operands, or among the regions; of "operands", where they begin.
     """
 
     kind: str
@@ -234,13 +236,13 @@ class Op:
 
     Subclasses declare fields, `infer` the result types, and give the NumPy meaning in `reference`.
 
-    A class is all there is to know of its operation: pages, listings and tests are made from it.
+    A class says everything about its operation: pages, listings and tests are made from it.
 
     Attributes:
         name: in the IR.
         spelled: how kernels write it: functions of `cutile` by name, methods as "Owner.name", operators as "x + y".
         accuracy: how far floats may be from the exact result.
-        effect_of: what it does to memory, nested blocks aside.
+        effect_of: its own effect, without that of nested blocks; see `effect`.
         terminates: whether it ends a nested block.
         isolated: whether its nested blocks read nothing from outside.
         fields: operands, attributes and regions, in order.
@@ -267,7 +269,7 @@ class Op:
         fields: dict[str, _Field] = dict(cls.fields)
         own = {key: field_ for key, field_ in vars(cls).items() if isinstance(field_, _Field)}
         fields.update(own)
-        # Operands first, as they are passed: a base class may have declared attributes already.
+        # Operands come first, since positional arguments are operands, and a base class may have declared attributes.
         # The sort is stable, so that inherited operands keep their positions.
         fields = dict(sorted(fields.items(), key=lambda item: item[1].kind == "attribute"))
         counts = {"operand": 0, "region": 0}
@@ -343,7 +345,7 @@ class Op:
     def dtypes(cls) -> tuple[DTypeLike, ...]:
         """The element types of its first tile operand.
 
-        Of its result where it has no such operand.
+        An operation without such an operand has all of `DTYPES`.
         """
         for each in cls.fields.values():
             if each.kind in ("operand", "operands") and each.constraint is not None:
@@ -404,7 +406,8 @@ class Function:
         source: the user's source lines, by line number, for the comments in generated code.
         file: where the kernel was written.
         stage: which rules it obeys: "ir", or the backend that lowered it.
-        facts: decisions of a backend's `lower` about the whole kernel (threads, shared bytes); printable attributes.
+        facts: what holds for the whole kernel, by name: requests of its author, such as `checks`, and decisions of a
+            backend's `lower`, such as shared bytes. They are printable attributes.
     """
 
     name: str
@@ -438,7 +441,7 @@ class Function:
 
 
 def _same_values(a: Sequence[Value], b: Sequence[Value], pairs: dict[Value, Value]) -> bool:
-    """Whether newly defined values have the same types; pairs them up."""
+    """Whether newly defined values have the same types; if so, adds them to `pairs`."""
     if len(a) != len(b) or any(x.type != y.type for x, y in zip(a, b, strict=True)):
         return False
     pairs.update(zip(a, b, strict=True))
@@ -446,7 +449,10 @@ def _same_values(a: Sequence[Value], b: Sequence[Value], pairs: dict[Value, Valu
 
 
 def _same_block(a: Block, b: Block, pairs: dict[Value, Value]) -> bool:
-    """Whether two blocks are the same program, whatever the names and places."""
+    """Whether two blocks are the same program; names and locations may differ.
+
+    `pairs` has the values of `b`, by those of `a` to which they correspond.
+    """
     if not _same_values(a.arguments, b.arguments, pairs) or len(a.operations) != len(b.operations):
         return False
     for x, y in zip(a.operations, b.operations, strict=True):

@@ -23,9 +23,9 @@ from cutile.ir.types import MutType, ResourceType, TensorType, TileType, Type, a
 
 
 class _Names:
-    """The name of each value, which no other one has.
+    """The name of each value, which no other value has.
 
-    It is the user's name, then `x_1`, `x_2`; a number for values without one.
+    The first value with the user's name `x` is `x`, the next ones are `x_1`, `x_2`. Values without a name are numbered.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ def _print_block(block: Block, names: _Names, indent: str) -> Iterator[str]:
         yield indent + "}"
 
 
-# Beyond ASCII a kernel has only letters of names: `re` knows fewer of them than Python's identifiers have.
+# Any character beyond ASCII counts as a letter of a name. `\w` would not: Python's identifiers have more letters.
 _TOKEN = re.compile(
     r"\s+|//[^\n]*|(?P<string>'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\")"
     r"|(?P<name>[%@!]?(?:[A-Za-z_]|[^\x00-\x7f])(?:[\w.]|[^\x00-\x7f])*|%\d+(?:_\d+)?)"
@@ -142,7 +142,7 @@ class _Parser:
         parameters = self._parameters()
         self._take("stage")
         stage = self._take()
-        # `{` opens the facts if `key =` follows, else the body
+        # `{` opens the facts if `key =` follows. Otherwise it opens the body, whose first line may be `%x =`.
         facts = self._dictionary() if self._opens_dictionary() else {}
         self._take("{")
         body = self._block(parameters)
@@ -303,7 +303,7 @@ class _Parser:
 def parse(text: str, operations: Mapping[str, type[Op]]) -> Function:
     """The function that `text` describes.
 
-    `operations` says which there are (`cutile.ops.OPS`).
+    `operations` has the classes of operations by name, as `cutile.ops.OPS`.
 
     Raises:
         IRError: the text is no IR; says what was expected where.

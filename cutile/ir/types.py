@@ -174,7 +174,7 @@ def attribute_text(value: Any) -> str:
     plain: Any
     for plain in (int, float, str):
         if isinstance(value, plain) and not isinstance(value, bool):
-            return plain.__repr__(value)  # a member of an enum of numbers as its number
+            return plain.__repr__(value)  # a member of an enum of numbers is printed as its number
     return repr(value)
 
 

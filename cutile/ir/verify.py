@@ -16,7 +16,7 @@ def verify(function: Function) -> None:
     Raises:
         IRError: a rule is broken; the message names the operation and its place.
     """
-    _block(function.body, set(), nested=False)
+    _block(function.body, set(), nested=False)  # the body of a function has no terminator
 
 
 def _block(block: Block, outer: set[Value], nested: bool) -> None:

@@ -174,7 +174,7 @@ class MulHi(IntBinary, name="mul_hi", spelled=("mulhii",)):
     function = staticmethod(_high_product)
 
 
-_choose: Any = np.where  # whose stubs leave the type of the result open
+_choose: Any = np.where  # untyped: NumPy's stubs leave the type of the result unknown
 
 
 class Extreme(Binary):

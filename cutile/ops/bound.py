@@ -65,7 +65,7 @@ class CheckIndex(Op, name="check_index", spelled=("Mut.partition_mut",), effect=
 
 
 class Assumption(Op):
-    """The operand as it is."""
+    """Base of assumptions, whose result is their operand unchanged."""
 
     x: Value = operand(ANY_TILE)
 

@@ -2,9 +2,9 @@
 
 No family of its own: the operations of several families derive from these classes.
 
-The exact result of an operation on floats is a rational number, but for square roots, which are compared as squares.
-`directed` takes results that are rounded to nearest, and moves those on the wrong side of the exact one to the
-neighbour. That is slow, and tests of all backends compare with it.
+The exact result of an operation on floats is a rational number. A square root may be none, so that squares are compared.
+`directed` takes results that are rounded to nearest. Where one lies on the wrong side of the exact result, it takes the
+neighbour. That is slow; the reference backend computes so, and tests of all backends compare with it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Compare = Callable[..., int]
-"""Of operands and a rounded result, all finite floats: the sign of the exact result minus the rounded one."""
+"""Takes operands and a rounded result, all finite floats. Gives the sign of the exact result minus the rounded one."""
 
 
 def _exact(x: float) -> Fraction:
@@ -60,7 +60,7 @@ def _root(x: float, near: float) -> int:
     return _sign(_exact(x) - _exact(near) ** 2)
 
 
-# By the names that `Rounded.exact_name` has.
+# By `Rounded.exact_name`.
 COMPARE: dict[str, Compare] = {
     "add": _sum,
     "sub": _difference,
@@ -155,14 +155,14 @@ def fused(x: Array, y: Array, z: Array) -> Array:
 
 
 def _two_sum(x: Array, y: Array) -> tuple[Array, Array]:
-    """The rounded sum and what it lacks (Knuth)."""
+    """The rounded sum and its rounding error (Knuth's two-sum)."""
     total = x + y
     part = total - x
     return total, (x - (total - part)) + (y - part)
 
 
 def _to_odd(total: Array, rest: Array) -> Array:
-    """The f64 sum of both, rounded to odd."""
+    """The sum of `total` and its rounding error `rest`, rounded to odd in f64."""
     even = (total.view(np.int64) & 1) == 0
     moves = even & np.isfinite(total) & (rest != 0)
     return np.where(moves, np.nextafter(total, np.copysign(np.inf, rest)), total)

@@ -37,7 +37,9 @@ ACCUMULATORS: dict[DTypeLike, tuple[DTypeLike, ...]] = {
     f8e4m3fn: (f32, f16),
     f8e5m2: (f32, f16),
 }
-"""By the dtype of the operands. i8 may be multiplied by u8, and either float of 8 bits by the other one."""
+"""The dtypes of an accumulator, by the dtype of the operands; the first one is the default.
+
+i8 may be multiplied by u8, and either float of 8 bits by the other one."""
 SCALED = (f4e2m1fn, f8e4m3fn, f8e5m2)
 SCALES = (f8e8m0fnu, f8e4m3fn)
 BLOCKS = (16, 32)

@@ -15,7 +15,7 @@ from cutile.ir.core import ANY_MUT, ANY_TENSOR, ANY_TILE, SCALAR_INT, Effect, Op
 from cutile.ir.types import TileType, Type
 
 MAX_EXTENT = 2**31 - 1 - 2**20
-"""The largest extent of a tensor that a launch takes: rounding it up to a tile cannot wrap an i32."""
+"""The largest extent of a tensor that a launch takes. Rounded up to a tile of up to 2**20 elements it fits an i32."""
 
 
 class TensorDim(Op, name="tensor_dim", spelled=("num_tiles", "get_tensor_shape")):

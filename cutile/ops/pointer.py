@@ -2,9 +2,10 @@
 
 A pointer is an address in bytes, a u64. The element's type is that of the operation's value or padding.
 
-Lane `i` reads or writes the element at address `i`, where the mask is true there. `order` says how the access is
-ordered with accesses of other tile blocks, among the blocks in `scope`; both are words of `cutile.language.markers`.
-An `ordered` access comes after every earlier one of its own tile block, whichever thread made it.
+Lane `i` reads or writes the element at the address in lane `i` of the pointers, if lane `i` of the mask is true.
+`order` says how the access is ordered with accesses of other tile blocks, among the blocks in `scope`. Both are words
+of `cutile.language.markers`. An `ordered` access comes after every earlier one of its own tile block, whichever thread
+made that one.
 """
 
 from __future__ import annotations

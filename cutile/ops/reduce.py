@@ -35,7 +35,7 @@ class Reduce(Op):
             return np.asarray(type(self).function(wide, axis=self.axis)).astype(x.dtype)
 
 
-# The bounds are those of one step; the notes say that there are many.
+# The default bounds are those of one step. The notes say that a reduction has many.
 SUM_ACCURACY = Accuracy(note="each step rounds, and the order of the steps is free")
 FUNCTION_ACCURACY = Accuracy(
     note="the function's own operations round; the elements stay in order, and are grouped at will"
@@ -57,8 +57,8 @@ class ReduceProd(Reduce, name="reduce_prod", spelled=("reduce_prod",), accuracy=
 class ReduceExtreme(Reduce):
     """The largest or the smallest; exact, so in its own dtype.
 
-    Of 0.0 and -0.0 it may be either, as in NumPy. LLVM's reductions of vectors on the CPU keep no order of them, where
-    `Max` and `Min` have -0 below +0.
+    Of 0.0 and -0.0 it may be either, as in NumPy: LLVM's reductions of vectors on the CPU do not order the two. `Max`
+    and `Min` do, with -0 below +0.
 
     Attributes:
         nan: whether a NaN propagates. If not, NaNs are ignored unless all elements are NaN.
@@ -75,7 +75,7 @@ class ReduceExtreme(Reduce):
 class ReduceMax(ReduceExtreme, name="reduce_max", spelled=("reduce_max", "Tile.any")):
     """The largest element along an axis. Ignores NaN unless `nan` is set.
 
-    `Tile.any` is that of 0 and 1 for False and True, as `Tile.all` is the smallest.
+    `Tile.any` is the largest of 0 for False and 1 for True; `Tile.all` is the smallest.
     """
 
     function = staticmethod(np.fmax.reduce)

@@ -1,6 +1,5 @@
 # pyright: reportGeneralTypeIssues=false
-# The attributes of the base class have defaults, and the operands of its subclasses have none. Attributes are passed by
-# name and operands come first, so the order is right all the same.
+# Pyright reports operands without a default behind attributes with one. `Op.__init_subclass__` puts operands first.
 """Arithmetic rounded other than to nearest even, or with f32 flushed to zero.
 
 The directed roundings are exact: the neighbour of the exact result on the side that the mode names. "approx" and "full"
@@ -65,7 +64,7 @@ class Rounded(Op):
         arguments = [elementwise.flush(operand) for operand in operands] if self.ftz else list(operands)
         with np.errstate(all="ignore"):
             near = np.asarray(type(self).function(*arguments))
-            # It is one of the two neighbours of the exact result. `directed` picks the one that the mode asks for.
+            # The result to nearest is one of the two neighbours of the exact one. `directed` picks the other if needed.
             if self.rounding in DIRECTED:
                 near = elementwise.directed(self.exact_name, self.rounding, near, *arguments)
         return elementwise.flush(near) if self.ftz else near

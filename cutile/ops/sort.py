@@ -14,7 +14,7 @@ from cutile.dtypes import i32
 from cutile.errors import KernelTypeError
 from cutile.ir import COMPUTED_TILE, Op, TileType, Type, Value, attribute, operand
 
-np: Any = numpy  # whose stubs leave the types of sorts open
+np: Any = numpy  # untyped: NumPy's stubs leave the types of sorts unknown
 
 
 def check_axis(name: str, tile: TileType, axis: int) -> None:
@@ -50,7 +50,7 @@ class Sort(Op, name="sort", spelled=("sort", "argsort")):
     x: Value = operand(COMPUTED_TILE)
     axis: int = attribute()
     descending: bool = attribute(default=False)
-    sorts_whole: ClassVar[bool] = True  # as `TopK.sorts_whole`
+    sorts_whole: ClassVar[bool] = True  # see `TopK.sorts_whole`
 
     def infer(self) -> tuple[Type, ...]:
         check_axis("sort", self.x.tile, self.axis)
@@ -114,7 +114,7 @@ class TakeAlongAxis(Op, name="take_along_axis", spelled=("take_along_axis",)):
                 remedy="Places are positions along the axis, as ct.argsort returns them. Convert others: "
                 "places.astype(ct.i32).",
             )
-        # By a slice: places with fewer axes are to come to the message below.
+        # A slice, since an index would raise an IndexError where `places` has fewer axes, before the message below.
         expected = (*tile.shape[: self.axis], *places.shape[self.axis : self.axis + 1], *tile.shape[self.axis + 1 :])
         if places.shape != expected:
             raise KernelTypeError(

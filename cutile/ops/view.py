@@ -92,7 +92,7 @@ class LoadView(
 
 
 def _limit(padding: str, dtype: DTypeLike) -> str:
-    """What a padding for floats means for other dtypes, as a kernel writes it."""
+    """The number of a dtype in place of a padding of floats, as a kernel writes it."""
     if not dtype.is_integer or padding not in ("neg_inf", "pos_inf"):
         return "number"
     return f"ct.{dtype.__name__}.{'min' if padding == 'neg_inf' else 'max'}"

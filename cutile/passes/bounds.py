@@ -11,19 +11,25 @@ outside of branches and `while` loops. The loops around it become its guard: a l
 So a launch that fails its checks would have ended in an error in the kernel. The exception is an index that would have
 wrapped round to a tile: the launch makes it an error, too.
 
-The function's facts say how: `checks` is "place" (this), "keep" (all stay in the kernel: the debug mode), "none"
-(unchecked accesses) or "deny" (as "place", and what stays is an error). `preconditions` are Python comparisons over the
-parameters that the launch verifies. The result's fact `launch_checks` lists what the launch has to verify.
+The function's fact `checks` has one of four values:
 
-`reach` comes first. It brings indices far outside of a tensor to one just outside, in 32 bits.
+    "place"     checks are proved, moved to the launch, or stay, as above
+    "keep"      all checks stay in the kernel: the debug mode
+    "none"      accesses are unchecked
+    "deny"      as "place", and a check that stays is an error
+
+The fact `preconditions` has Python comparisons over the parameters, which the launch verifies. The result's fact
+`launch_checks` lists what else the launch has to verify.
+
+`reach` runs before `bounds`. It brings indices far outside of a tensor to one just outside, in 32 bits.
 
     load_tile(%x, %i) {shape = 64} with %i : i64   ->   %2 = max(min(%i, 33538048), -1)
                                                         %3 = convert(%2) {dtype = i32}
                                                         load_tile(%x, %3) {shape = 64}
 
-Targets find an element by `index * step` in 32 bits, threads as well as TMA units: the product must not wrap round to
-an element. It cannot for an index that `bounds` checks, nor for one whose range says so. Any other index is compared as
-wide as it is: all indices below 0 give the same padding, as do all past the largest extent of a tensor.
+Targets find an element by `index * step` in 32 bits, threads as well as TMA units. The product must not wrap round to
+an element. It cannot for an index that `bounds` checks, nor for one whose range says so. Any other index is clamped in
+its own width. That changes no result: all indices below 0 give the same padding, as do all past the largest extent.
 """
 
 from __future__ import annotations
@@ -46,7 +52,7 @@ from cutile.ops.view import LoadView, StoreView
 
 _MAX_I32 = 2**31 - 1
 _MAX_TILE = 2**19
-"""Elements; more than the largest extent of a tile."""
+"""Elements along an axis that the first tile past every tensor may have without leaving 32 bits."""
 _Checked = tuple[Value, int, int, Value]
 """The tensor, the axis, the step between tiles and the index of a check."""
 
@@ -63,7 +69,7 @@ def reach(function: Function) -> Function:
     read_preconditions(function, facts)
     ranges = Ranges(function, facts)
     near = _near(function, ranges, facts)
-    natural = {
+    not_negative = {
         (id(op), at) for op in accesses for at, value in enumerate(op.index) if _not_below(ranges.of(value), value)
     }
     if all(value.tile.dtype is i32 and (id(op), at) in near for op in accesses for at, value in enumerate(op.index)):
@@ -79,7 +85,7 @@ def reach(function: Function) -> Function:
             if (original, at) in near:
                 return _narrow(builder, value)
             if at < len(steps):
-                return _just_outside(builder, value, steps[at], (original, at) in natural)
+                return _just_outside(builder, value, steps[at], (original, at) in not_negative)
             return _narrow(builder, _at_most(builder, value))  # behind the indices come limits, in elements
 
         index = tuple(in_reach(at, value) for at, value in enumerate(op.index))
@@ -146,16 +152,14 @@ def _narrow(builder: Builder, value: Value) -> Value:
     return value if value.tile.dtype is i32 else builder.value(Convert(x=value, dtype=i32))
 
 
-def _just_outside(builder: Builder, value: Value, step: int, natural: bool) -> Value:
-    """An index, brought to just outside of all tensors where it lies further out.
-
-    Just outside are -1, and the first tile that begins past every tensor.
+def _just_outside(builder: Builder, value: Value, step: int, not_negative: bool) -> Value:
+    """An index, clamped to -1 and to the first tile that begins past every tensor.
 
     Args:
         builder: appends to the new function.
         value: the index.
         step: elements from tile to tile.
-        natural: whether the index is known not to be below 0.
+        not_negative: whether the index is known not to be below 0.
     """
     dtype = value.tile.dtype
     past = MAX_EXTENT // step + 1
@@ -165,20 +169,28 @@ def _just_outside(builder: Builder, value: Value, step: int, natural: bool) -> V
         value = builder.value(Select(condition=inside, x=value, y=builder.constant(-1, dtype)))
     else:
         value = builder.value(Min(x=value, y=builder.constant(past, dtype)))
-    if not natural:
+    if not not_negative:
         value = builder.value(Max(x=value, y=builder.constant(-1, dtype)))
     return _narrow(builder, value)
 
 
 def _at_most(builder: Builder, limit: Value) -> Value:
-    """A limit in elements that 32 bits hold: the largest extent of a tensor is one."""
+    """A limit in elements, clamped to 32 bits: no extent of a tensor is larger."""
     return builder.value(Min(x=limit, y=builder.constant(_MAX_I32, limit.tile.dtype)))
 
 
 LaunchCheck = tuple[str, int, int, str, str, str, tuple[str, ...], str]
-"""What the launch verifies: the tensor's name, the axis, the step between tiles (of another index: what it is, -1, 0;
-of the grid: the error's words, -2, 0); the lowest index (empty: known to be right), the highest (likewise), the number
-of tiles; the guards, which all hold where the check counts; the place, as an error shows it."""
+"""A check that the launch makes: `low >= 0` and `high < count`, where all guards hold. Its entries are
+
+0. the tensor's name; of another index its description; of the grid the error's whole text,
+1. the axis; -1 of another index, -2 of the grid,
+2. the step between tiles; 0 where there are none,
+3. `low`, the lowest index, as Python over the parameters; empty where it is proved to be right,
+4. `high`, the highest index, likewise,
+5. `count`, the number of tiles,
+6. the guards: comparisons that hold if the loops around the check have iterations,
+7. the place, as an error shows it.
+"""
 
 
 @dataclass(frozen=True)
@@ -200,7 +212,7 @@ def bounds(function: Function) -> Function:
     """
     mode = function.facts.get("checks", "place")
     facts = Facts()
-    read_preconditions(function, facts)  # also where all checks stay: a wrong precondition is an error
+    read_preconditions(function, facts)  # also if all checks stay, since a wrong precondition is an error
     if mode == "keep":
         return function
     pass_ = _Bounds(Ranges(function, facts), facts)

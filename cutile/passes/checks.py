@@ -56,7 +56,7 @@ def _leave_loops(op: Op, rewriter: Rewriter) -> Replacement:
     fixed = [check for check in in_body if not changing & set(check.operands)]
     counting = [check for check in in_body if check not in fixed and _counts(op, check, changing, definitions)]
     step: int | None = _constants(rewriter.builder).get(op.step)
-    if step is None:  # only its sign says whether the loop has an iteration (`_has_iterations`)
+    if step is None:  # whether the loop has an iteration depends on its sign (`_has_iterations`)
         return KEEP
     counting = counting if step in (1, -1) else []  # by other steps, the last index is not next to `stop`
     if not fixed and not counting:
@@ -141,7 +141,7 @@ def _constants(builder: Builder) -> dict[Value, Any]:
 
 
 def _has_iterations(loop: For, step: int, builder: Builder) -> Value | Literal[True]:
-    """Whether a loop has an iteration: certainly, or a condition."""
+    """Whether a loop has an iteration: True if it certainly has, else a condition."""
     constants = _constants(builder)
     start, stop = constants.get(loop.start), constants.get(loop.stop)
     if start is not None and stop is not None and bool(range(int(start), int(stop), step)):
@@ -201,7 +201,7 @@ class _Asserting:
 
         None for `low` is 0.
         """
-        # A number that is not known here is told by the assertion itself, with the index.
+        # An assertion that fails tells the integers that it compares, but no constants (`structure.subjects`).
         most = f": there are {self._constants[count]}" if low is None and count in self._constants else ""
         index, count, *rest = _alike([index, count, *([] if low is None else [low])], builder)
         low = rest[0] if rest else builder.constant(0, index.tile.dtype)
@@ -253,7 +253,7 @@ class _Asserting:
         dtype, shape = op.x.tile.dtype, op.x.tile.shape
         value = op.x
         if op.every is not None and op.along is not None:
-            # The elements of a group count up: without their places in it, all are equal, and multiples of `by`.
+            # The elements of a group count up. Less their places in the group, all are equal, and multiples of `by`.
             counted = dtype if shape[op.along] <= _ends(dtype)[1] else i32  # i8 counts no axis of 256 elements
             row = builder.value(Iota(length=shape[op.along], dtype=counted))
             place = builder.value(Mod(x=row, y=builder.constant(op.every, counted, (shape[op.along],))))
@@ -287,7 +287,8 @@ class _Asserting:
         elif not dtype.computes:
             value = builder.value(Convert(x=value, dtype=f32))
         if value.tile.dtype.is_float:
-            # Extremes drop a NaN, and no NaN equals itself: zeros take the place of NaN, and the places are compared.
+            # Reductions to extremes ignore NaN, and no NaN equals itself. So zeros take the place of NaN, and where
+            # the NaN are is compared apart.
             is_nan = builder.value(Ne(x=value, y=value))
             places = builder.value(Convert(x=is_nan, dtype=i32))
             zeros = builder.constant(0.0, value.tile.dtype, value.tile.shape)

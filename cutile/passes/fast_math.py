@@ -14,8 +14,8 @@ Scaled products as plain ones, for targets without such an instruction (`lower_s
 
     %t = mma_scaled(%a, %b, %acc, %as, %bs)  ->  %t = mma(mul(convert(%a), repeat(convert(%as))), ..., %acc)
 
-Numbers of 8 or 4 bits have at most four significant bits, and so have scales: bf16 and f32 hold their products, which
-have at most eight. A product is rounded only beyond the range of exponents, which both types share.
+Numbers of 8 or 4 bits have at most four significant bits, and so have scales. Their products have at most eight, which
+bf16 and f32 hold. A product is rounded only beyond the range of exponents, which bf16 and f32 share.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def fast_math(function: Function, parts: Collection[str], contracted: Collection
 
     Args:
         function: the kernel, after the neutral passes.
-        parts: of `CompileOptions.fast_math`, as far as the target gains by them.
+        parts: the parts of `CompileOptions.fast_math` by which the target gains.
         contracted: dtypes in which the target multiplies and adds at once.
     """
     if not parts:
@@ -119,7 +119,7 @@ class _Relaxed:
             self.done["contracted multiply-adds"] += 1
             if isinstance(op, Add):
                 return make(Fma(x=mul.x, y=mul.y, z=other))
-            if product is op.x:  # x * y - z; to negate is exact
+            if product is op.x:  # x * y - z; a negation is exact
                 return make(Fma(x=mul.x, y=mul.y, z=make(Neg(x=other))))
             return make(Fma(x=make(Neg(x=mul.x)), y=mul.y, z=other))
         return None

@@ -6,10 +6,10 @@ Constants (`fold`):
     %1 = constant() {value = 128} : i32   ->
     %2 = add(%0, %1) : i32
 
-A pure operation on constants becomes a constant, by its own NumPy meaning. A few identities that hold for every value
-go too: `x + 0`, `x * 1`, `x // 1` for integers; a broadcast, reshape or conversion to what something already is; a
-selection by a constant; whether the grid is empty, which it never is. A load from a tensor without elements is its
-padding: targets count on an element along each axis.
+A pure operation on constants becomes a constant, by its own NumPy meaning. Operations that change nothing go too: of
+integers `x + 0`, `x * 1` and `x // 1`, a broadcast or reshape to the shape of its operand, and a selection by a
+constant. The test whether the grid is empty becomes False, since it never is. A load from a tensor without elements
+becomes its padding: targets count on an element along each axis.
 
 Minima and maxima of integers, for selections by a comparison (`minmax`):
 
@@ -40,7 +40,8 @@ from cutile.ops.view import LoadView
 
 _FIRST: dict[type[Compare], type[Min | Max]] = {Lt: Min, Le: Min, Gt: Max, Ge: Max}
 _SECOND: dict[type[Compare], type[Min | Max]] = {Lt: Max, Le: Max, Gt: Min, Ge: Min}
-"""The extreme that a selection is: of a comparison's first operand where it holds, and of its second."""
+"""The extreme that a selection by a comparison is, if it takes the comparison's first operand where that holds, or its
+second one."""
 
 
 def minmax(function: Function) -> Function:
@@ -67,7 +68,7 @@ def minmax(function: Function) -> Function:
 
 
 _ELEMENTWISE = (Binary, FloatUnary, Unary, Convert)
-_SAME_EVERYWHERE = (Broadcast, Reshape, Permute)  # of a splat: the same splat in another shape
+_SAME_EVERYWHERE = (Broadcast, Reshape, Permute)  # of a splat (a tile of one constant) they give a splat
 _NEUTRAL: dict[type[Op], int] = {Add: 0, Sub: 0, Mul: 1, FloorDiv: 1}  # as a second operand; of integers
 
 

@@ -24,7 +24,7 @@ PASSES: tuple[Pass, ...] = (
     minmax,  # after cse: what is compared and what is picked are the same values now
     licm,  # after cse has merged a loop's operations with those outside
     checks,  # what is left of them, once their operands stand before the loops in which they do not change
-    cse,  # what was hoisted out of two loops may be the same
+    cse,  # operations that left two loops may be equal
     dce,  # last: the passes above leave unused operations behind
 )
 
