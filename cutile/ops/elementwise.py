@@ -2,7 +2,7 @@
 
 No family of its own: the operations of several families derive from these classes.
 
-The exact result of an operation on floats is a rational number. A square root may be none, so that squares are compared.
+The exact result of an operation on floats is a rational number. A square root may be none, so squares are compared.
 `directed` takes results that are rounded to nearest. Where one lies on the wrong side of the exact result, it takes the
 neighbour. That is slow; the reference backend computes so, and tests of all backends compare with it.
 """
