@@ -52,8 +52,8 @@ def movable(op: Op) -> bool:
 
 def cse(function: Function) -> Function:
     """A copy of `function` in which equal operations are merged."""
-    # For each block, by its id: the results of its operations, by their keys. A lookup asks the open blocks alone,
-    # whose values may be used here.
+    # By block and key: the results of an operation. A block is known by its id. A lookup asks the open blocks alone:
+    # their values may be used here.
     seen: dict[int, dict[Any, tuple[Value, ...]]] = {}
     blocks: list[Block] = []  # keeps them, so that no later block has the id of an earlier one
 

@@ -68,9 +68,9 @@ _VECTOR = re.compile(r"(?:load|store) <(\d+) x (\w+)>")
 WRAPPING = frozenset(("add", "sub", "mul", "shl"))
 """The instructions that may be marked as never overflowing."""
 
-# The functions that an object may call: the C library's for memory and floats, none of Python's. LLVM writes calls of
-# these eleven itself: of exp2 and ldexp in place of pow with a base that is a power of two (`2.0 ** x`; ldexp where x
-# was an integer), of the others where the machine has no instruction for an intrinsic of LLVM's.
+# The functions that an object may call: the C library's for memory and floats, none of Python's. LLVM itself writes
+# calls of the eleven in `_OF_LLVM`. It writes exp2 or ldexp in place of pow with a base that is a power of two
+# (`2.0 ** x`; ldexp if x was an integer). It writes the others if the machine has no instruction for an intrinsic.
 _OF_LLVM = ("sin", "cos", "fma", "fmin", "fmax", "fmod", "floor", "ceil", "rint", "exp2", "ldexp")
 _LIBRARY = frozenset(("memcpy", "memset", "memmove", *LIBRARY, *_OF_LLVM, *(f"{name}f" for name in _OF_LLVM)))
 
@@ -282,7 +282,7 @@ def _loops(source: Source, symbol: str, name: str, kinds: Sequence[str], streame
 def _streamed_if_aligned(streamed: Streamed, passed: str) -> str:
     """LLVM IR that calls the streaming loops and returns, if results are aligned.
 
-    That is where each address and each stride in bytes is a multiple of a line. Otherwise it goes on.
+    They are if each address, and each stride in bytes, is a multiple of a line. Otherwise control goes on.
     """
     lines = ["%bits = add i64 0, 0"]  # the OR of all these numbers, whose last bits are then 0
     bits = "%bits"

@@ -66,7 +66,7 @@ def results_of(function: Function, arguments: Sequence[Value]) -> tuple[Result, 
     Their elements lie side by side along an axis, and a tile's extent along it fills whole cache lines. So where a row
     of memory begins at a multiple of a line, each tile does.
     """
-    if not function.facts["noalias"]:  # a tensor that may alias another is read through that one
+    if not function.facts["noalias"]:  # tensors may overlap: loads from another one may read the result
         return ()
     others: set[Value] = set()
     written: set[Value] = set()
@@ -100,7 +100,7 @@ class StreamingVariants:
         self.count: Any = results[0].byte_count()
         for result in results[1:]:
             self.count = ["+", self.count, result.byte_count()]
-        self.max_blocks = 2**63  # more than any launch has, so that each counts its bytes
+        self.max_blocks = 2**63  # more than any launch has, so that every launch computes `count`
         self._bytes = last_cache_bytes()
 
     def choose(self, blocks: int, count: int) -> Change:

@@ -51,7 +51,7 @@ def assume_div_by(frame: Frame, x: Any, by: Any) -> Any:
                 remedy="Assumptions must hold; a constant needs none.",
             )
         return x
-    if isinstance(x, PointerRef):  # of an address: `by` is in bytes
+    if isinstance(x, PointerRef):  # the assumption is of the addresses: `by` is in bytes
         assumption = AssumeDivisible(x=x.value, by=divisor, every=None, along=None)
         return PointerRef(frame.emit(assumption), x.dtype)
     result = frame.emit(AssumeDivisible(x=tile_of(frame, x, "assume_div_by"), by=divisor, every=None, along=None))

@@ -23,17 +23,9 @@ from cutile.ops.reduce import ReduceSum
 from cutile.ops.shape import Broadcast, Reshape
 
 _WHOLE = ("int", "uint", "bool")
-
-
 _UNSIGNED: dict[int, DTypeLike] = {8: u8, 16: u16, 32: u32, 64: u64}
-
-
 _NEAREST, _TRUNCATE = markers.rounding.NEAREST_EVEN, markers.rounding.ZERO
-
-
 _NIBBLE = 4
-
-
 """Bits of half a byte."""
 
 
@@ -45,22 +37,24 @@ def _is_whole(dtype: DTypeLike) -> bool:
     return dtype.kind in _WHOLE
 
 
-Test = Callable[[DTypeLike], bool]
+DTypeTest = Callable[[DTypeLike], bool]
+_KIND_WORDS: dict[DTypeTest, str] = {_is_float: "floats", _is_whole: "integers"}
 
 
-_SAY: dict[Test, str] = {_is_float: "floats", _is_whole: "integers"}
-
-
-def _between(frame: Frame, name: str, x: Any, dtype: Any, source: Test, target: Test) -> tuple[Value, DTypeLike]:
-    """The tile and the element type, each of the kind that the conversion is for."""
+def _of_kinds(
+    frame: Frame, name: str, x: Any, dtype: Any, source: DTypeTest, target: DTypeTest
+) -> tuple[Value, DTypeLike]:
+    """The tile and the result's dtype, checked to be of the conversion's kinds."""
     tile, result = tile_of(frame, x, name), dtype_of(frame, dtype, name)
     if not source(tile.tile.dtype):
         frame.type_error(
-            f"{name}: expected a tile of {_SAY[source]}, got {tile.type}", remedy="ct.convert_tile takes every type."
+            f"{name}: expected a tile of {_KIND_WORDS[source]}, got {tile.type}",
+            remedy="ct.convert_tile takes every type.",
         )
     if not target(result) or result.is_bool:
         frame.type_error(
-            f"{name}: expected a type of {_SAY[target]}, got {result}", remedy="ct.convert_tile gives every type."
+            f"{name}: expected a type of {_KIND_WORDS[target]}, got {result}",
+            remedy="ct.convert_tile gives every type.",
         )
     return tile, result
 
@@ -92,25 +86,25 @@ def convert_scalar(frame: Frame, x: Any, dtype: Any) -> Any:
 
 @operation
 def ftof(frame: Frame, x: Any, dtype: Any, rounding: Any = _NEAREST) -> Any:
-    tile, wanted = _between(frame, "ftof", x, dtype, _is_float, _is_float)
+    tile, wanted = _of_kinds(frame, "ftof", x, dtype, _is_float, _is_float)
     return _converted(frame, tile, wanted, _rounded(frame, "ftof", rounding, _NEAREST))
 
 
 @operation
 def ftoi(frame: Frame, x: Any, dtype: Any, rounding: Any = _TRUNCATE) -> Any:
-    tile, wanted = _between(frame, "ftoi", x, dtype, _is_float, _is_whole)
+    tile, wanted = _of_kinds(frame, "ftoi", x, dtype, _is_float, _is_whole)
     return _converted(frame, tile, wanted, _rounded(frame, "ftoi", rounding, _TRUNCATE))
 
 
 @operation
 def itof(frame: Frame, x: Any, dtype: Any, rounding: Any = _NEAREST) -> Any:
-    tile, wanted = _between(frame, "itof", x, dtype, _is_whole, _is_float)
+    tile, wanted = _of_kinds(frame, "itof", x, dtype, _is_whole, _is_float)
     return _converted(frame, tile, wanted, _rounded(frame, "itof", rounding, _NEAREST))
 
 
 @operation
 def exti(frame: Frame, x: Any, dtype: Any) -> Any:
-    tile, result = _between(frame, "exti", x, dtype, _is_whole, _is_whole)
+    tile, result = _of_kinds(frame, "exti", x, dtype, _is_whole, _is_whole)
     if not tile.tile.dtype.is_bool and result.bits <= tile.tile.dtype.bits:
         frame.type_error(
             f"exti: {result} is not wider than {tile.tile.dtype}", remedy="trunci narrows; bitcast keeps the width."
@@ -121,7 +115,7 @@ def exti(frame: Frame, x: Any, dtype: Any) -> Any:
 @operation
 def trunci(frame: Frame, x: Any, dtype: Any, overflow: Any = markers.overflow.NONE) -> Any:
     marker_of(frame, overflow, markers.overflow, "trunci")  # a promise that holds changes nothing
-    tile, result = _between(frame, "trunci", x, dtype, _is_whole, _is_whole)
+    tile, result = _of_kinds(frame, "trunci", x, dtype, _is_whole, _is_whole)
     if result.bits >= tile.tile.dtype.bits:
         frame.type_error(
             f"trunci: {result} is not narrower than {tile.tile.dtype}", remedy="exti widens; bitcast keeps the width."
@@ -131,10 +125,10 @@ def trunci(frame: Frame, x: Any, dtype: Any, overflow: Any = markers.overflow.NO
 
 @operation
 def bitcast(frame: Frame, x: Any, dtype: Any) -> Any:
-    return _cast(frame, tile_of(frame, x, "bitcast"), dtype_of(frame, dtype, "bitcast"))
+    return _bitcast(frame, tile_of(frame, x, "bitcast"), dtype_of(frame, dtype, "bitcast"))
 
 
-def _cast(frame: Frame, tile: Value, dtype: DTypeLike) -> Value:
+def _bitcast(frame: Frame, tile: Value, dtype: DTypeLike) -> Value:
     return tile if tile.tile.dtype is dtype else frame.emit(Bitcast(x=tile, dtype=dtype))
 
 
@@ -175,11 +169,11 @@ def _split(frame: Frame, x: Value, parts: int, bits: int) -> Value:
 def _joined(frame: Frame, x: Value, parts: int, bits: int, word: DTypeLike) -> Value:
     """Bytes put together to words, along the last axis, the lowest first.
 
-    Each word has `parts` bytes, of which `bits` bits count.
+    Each word consists of the low `bits` bits of `parts` bytes.
     """
     *outer, last = x.tile.shape
     shape = (*outer, last // parts, parts)
-    carrier = u64 if word is u64 else u32
+    carrier = u64 if word is u64 else u32  # in which the parts are shifted to their places and added up
     wide = _converted(frame, _reshaped(frame, x, shape), carrier)
     scale = frame.emit(Mul(x=wide, y=_powers(frame, carrier, shape, bits)))
     total = frame.emit(ReduceSum(x=scale, axis=len(shape) - 1))  # a sum is an `or`: no two parts have a bit in common
@@ -187,6 +181,7 @@ def _joined(frame: Frame, x: Value, parts: int, bits: int, word: DTypeLike) -> V
 
 
 def _powers(frame: Frame, dtype: DTypeLike, shape: tuple[int, ...], bits: int) -> Value:
+    """`1, 2**bits, 2**(2 * bits), ...` along the last axis."""
     ones = _numbers(frame, 1, dtype, shape)
     return frame.emit(Shl(x=ones, y=_shifts(frame, dtype, shape, bits)))
 
@@ -195,39 +190,39 @@ def _powers(frame: Frame, dtype: DTypeLike, shape: tuple[int, ...], bits: int) -
 def pack(frame: Frame, x: Any, dtype: Any = None) -> Any:
     tile = tile_of(frame, x, "pack")
     source = tile.tile.dtype
-    fours = source is f4e2m1fn
-    result = dtype_of(frame, dtype, "pack") if dtype is not None else f4e2m1fnx2 if fours else u8
+    four_bits = source is f4e2m1fn
+    result = dtype_of(frame, dtype, "pack") if dtype is not None else f4e2m1fnx2 if four_bits else u8
     if source.is_bool or source is f4e2m1fnx2:
         remedy = "Convert it: ct.convert_tile(x, ct.u8)." if source.is_bool else "Pairs are bytes already."
         frame.type_error(f"pack: {source} has no bytes to take apart", remedy=remedy)
-    if result not in ((u8, i8, f4e2m1fnx2) if fours else (u8, i8)):
+    if result not in ((u8, i8, f4e2m1fnx2) if four_bits else (u8, i8)):
         frame.type_error(
-            f"pack: expected u8 or i8{' or f4e2m1fnx2' if fours else ''} for bytes, got {result}",
+            f"pack: expected u8 or i8{' or f4e2m1fnx2' if four_bits else ''} for bytes, got {result}",
             remedy="Leave the dtype out: ct.pack(x).",
         )
-    if fours:
+    if four_bits:
         if not tile.tile.shape or tile.tile.shape[-1] % 2:
             frame.type_error(
                 f"pack: two make a byte, so the last axis of {tile.tile.shape} has to be even",
                 remedy="Reshape the tile so that it is.",
             )
-        bytes_ = _joined(frame, _cast(frame, tile, u8), 2, _NIBBLE, u8)
-        return _cast(frame, bytes_, result)
+        bytes_ = _joined(frame, _bitcast(frame, tile, u8), 2, _NIBBLE, u8)
+        return _bitcast(frame, bytes_, result)
     _one_axis(frame, tile, "pack")
-    words = _cast(frame, tile, _UNSIGNED[source.bits])
+    words = _bitcast(frame, tile, _UNSIGNED[source.bits])
     bytes_ = words if source.bits == 8 else _split(frame, words, source.bits // 8, 8)
-    return _cast(frame, bytes_, result)
+    return _bitcast(frame, bytes_, result)
 
 
 @operation
 def unpack(frame: Frame, x: Any, dtype: Any = None) -> Any:
     tile = tile_of(frame, x, "unpack")
     source = tile.tile.dtype
-    fours = source is f4e2m1fnx2
-    if dtype is None and not fours:
+    four_bits = source is f4e2m1fnx2
+    if dtype is None and not four_bits:
         frame.type_error("unpack: of bytes the dtype has to be said", remedy="Write ct.unpack(x, ct.f32), for example.")
     element = f4e2m1fn if dtype is None else dtype_of(frame, dtype, "unpack")
-    if source not in (u8, i8, f4e2m1fnx2) or (fours and element is not f4e2m1fn):
+    if source not in (u8, i8, f4e2m1fnx2) or (four_bits and element is not f4e2m1fn):
         frame.type_error(
             f"unpack: expected bytes (u8, i8, or f4e2m1fnx2 for f4e2m1fn), got {tile.type}",
             remedy="ct.pack gives bytes; ct.bitcast keeps the width.",
@@ -237,7 +232,7 @@ def unpack(frame: Frame, x: Any, dtype: Any = None) -> Any:
     if element is f4e2m1fn:
         if not tile.tile.shape:
             frame.type_error("unpack: a scalar has no axis that could become twice as long", remedy="Reshape it.")
-        return _cast(frame, _split(frame, _cast(frame, tile, u8), 2, _NIBBLE), element)
+        return _bitcast(frame, _split(frame, _bitcast(frame, tile, u8), 2, _NIBBLE), element)
     length = _one_axis(frame, tile, "unpack")
     size = element.bits // 8
     if length % size:
@@ -245,9 +240,9 @@ def unpack(frame: Frame, x: Any, dtype: Any = None) -> Any:
             f"unpack: {length} bytes are no whole number of {element}, of {size} bytes each",
             remedy="Load a tile with a multiple of that.",
         )
-    bytes_ = _cast(frame, tile, u8)
+    bytes_ = _bitcast(frame, tile, u8)
     words = bytes_ if size == 1 else _joined(frame, bytes_, size, 8, _UNSIGNED[element.bits])
-    return _cast(frame, words, element)
+    return _bitcast(frame, words, element)
 
 
 def _one_axis(frame: Frame, tile: Value, what: str) -> int:
@@ -275,8 +270,6 @@ def _shaped(handler: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 
 METHODS[Value, "pack"] = _shaped(pack, "pack")
-
-
 METHODS[Value, "unpack"] = _shaped(unpack, "unpack")
 
 

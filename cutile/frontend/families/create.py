@@ -81,6 +81,7 @@ def iota(frame: Frame, shape: Any, dtype: Any = i32, start: Any = 0, step: Any =
     return counted
 
 
+# Of Philox 4x32-10.
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 WEYL = (0x9E3779B9, 0xBB67AE85)  # added to the key from round to round: the golden ratio, and sqrt(3) - 1
@@ -94,7 +95,7 @@ Words = tuple[Any, Any]
 
 
 def _words(ct: Language, value: Any, name: str, what: str) -> Words:
-    """An integer as two words; a negative one has the high bits of its 64."""
+    """An integer as two words: those of its 64 bits in two's complement."""
     if isinstance(value, int) and not isinstance(value, bool):
         if not -(2**63) <= value < 2**64:
             ct.frame.type_error(f"{what}: {name} {value} does not fit 64 bits", remedy="Take it modulo 2**64.")
@@ -176,11 +177,12 @@ def philox(ct: Language, seed: Any, counter: Any, subsequence: Any = 0) -> Any:
 @composed
 def rand(ct: Language, seed: Any, counter: Any, subsequence: Any = 0) -> Any:
     word = _blocks(ct, seed, counter, subsequence, "rand")[0]
-    return (word >> 8).astype(f32) * 2.0**-24
+    return (word >> 8).astype(f32) * 2.0**-24  # the 24 bits that an f32 holds, so that no number is rounded to 1
 
 
 @composed
 def randn(ct: Language, seed: Any, counter: Any, subsequence: Any = 0) -> Any:
+    # The transform of Box and Muller. Half a step is added, so that the logarithm is finite.
     first, second, _, _ = _blocks(ct, seed, counter, subsequence, "randn")
     above_zero = first.astype(f32) * 2.0**-32 + 2.0**-33
     angle = second.astype(f32) * TURN + TURN / 2
@@ -203,4 +205,5 @@ def randint(ct: Language, seed: Any, counter: Any, low: Any, high: Any, subseque
         ct.frame.type_error(f"randint: there is no number from {low} to below {high}", remedy="low is below high.")
     first, last = bounds
     word = _blocks(ct, seed, counter, subsequence, "randint")[0]
+    # The upper word of the product with the number of values is a multiplication of a fraction in [0, 1) by it.
     return ct.mulhii(word, (last - first).astype(u32)).astype(i32) + first

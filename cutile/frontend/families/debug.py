@@ -51,13 +51,13 @@ def _constant(text: str) -> Text:
 
 
 def _text(frame: Frame, value: Any, spec: str = "") -> Text:
-    """A value as text."""
+    """A value as text, which may have values that only run time knows."""
     value = plain(value)
     if isinstance(value, Text) and not spec:
         return value
     if is_tile(value):
         if spec[-1:] in ("e", "E", "f", "g", "G") and value.tile.dtype.is_integer:
-            value = frame.emit(Convert(x=value, dtype=f64))  # as Python formats integers
+            value = frame.emit(Convert(x=value, dtype=f64))  # as Python does to format an integer so
         try:
             return Text(("", ""), (value,), (percent_format(spec, value.tile.dtype),))
         except KernelTypeError as error:
@@ -82,10 +82,10 @@ def _text(frame: Frame, value: Any, spec: str = "") -> Text:
 
 def f_string(frame: Frame, node: ast.JoinedStr) -> Any:
     """An f-string: a str if all of it is known at compile time, else a `Text`."""
-    made = _constant("")
+    text = _constant("")
     for part in node.values:
         if isinstance(part, ast.Constant):
-            made = made + _constant(str(part.value))
+            text = text + _constant(str(part.value))
             continue
         assert isinstance(part, ast.FormattedValue)
         spec = f_string(frame, part.format_spec) if isinstance(part.format_spec, ast.JoinedStr) else ""
@@ -102,8 +102,8 @@ def f_string(frame: Frame, node: ast.JoinedStr) -> Any:
             )
         if part.conversion == ord("r"):
             value = repr(value)
-        made = made + _text(frame, value, spec)
-    return made.pieces[0] if not made.values else made
+        text = text + _text(frame, value, spec)
+    return text.pieces[0] if not text.values else text
 
 
 def _emit(frame: Frame, text: Text) -> None:
@@ -111,15 +111,15 @@ def _emit(frame: Frame, text: Text) -> None:
 
 
 def _print(frame: Frame, *values: Any, sep: Any = " ", end: Any = "\n") -> None:
-    for text, what in ((sep, "sep"), (end, "end")):
-        if not isinstance(text, str):
+    for string, what in ((sep, "sep"), (end, "end")):
+        if not isinstance(string, str):
             frame.type_error(
-                f"print: {what} must be a constant string, got {describe(text)}", remedy="Print the value instead."
+                f"print: {what} must be a constant string, got {describe(string)}", remedy="Print the value instead."
             )
-    made = _constant("")
+    text = _constant("")
     for position, value in enumerate(values):
-        made = made + _constant(sep if position else "") + _text(frame, value)
-    _emit(frame, made + _constant(end))
+        text = text + _constant(sep if position else "") + _text(frame, value)
+    _emit(frame, text + _constant(end))
 
 
 BUILTINS[print] = _print

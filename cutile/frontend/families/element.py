@@ -139,7 +139,7 @@ def along_tile(frame: Frame, index: Value, size: int, step: int) -> Value:
 
     They begin at the element `index * step`.
     """
-    if index.tile.dtype is i64:  # the product may wrap: an index that is outside stays outside
+    if index.tile.dtype is i64:  # clamped to just outside on either side, so that the product cannot wrap
         index = index_between(frame, index, -1, MAX_EXTENT // step + 1)
     begin = frame.emit(arith.Mul(x=wide(frame, index, "an index"), y=materialize(frame, step, i64)))
     counted = frame.emit(Iota(length=size, dtype=i64))
@@ -169,7 +169,7 @@ def gather(
     tensor = tensor_of(frame, x, what)
     where = elements_of(frame, tensor, indices_of(frame, tensor, index, what), mask, what, every=False)
     order = ordering_of(frame, ordering, what, stores=False)
-    # Raw pointers may lead into any tensor.
+    # In an unsafe kernel a raw pointer may write to any tensor.
     constant = is_constant(tensor) and not frame.unsafe and order == "weak"
     how = {"constant": constant, "ordered": not constant, "order": order, "scope": scope_of(frame, scope, what)}
     return load_lanes(frame, where.pointers, mask=where.mask, pad=padding_value, what=what, **how)
@@ -235,7 +235,7 @@ def make_gather_scatter_view(frame: Frame, x: Any, shape: Any, axis: Any = 0) ->
     return GatherRef(tensor, extents, axis_of(frame, axis, len(extents), what))
 
 
-def _chosen(frame: Frame, view: Any, index: Any, what: str) -> Elements:
+def _view_elements(frame: Frame, view: Any, index: Any, what: str) -> Elements:
     """The elements of a tile of a gather view."""
     if not isinstance(view, GatherRef):
         frame.type_error(
@@ -277,7 +277,7 @@ def load_gather_scatter_view_tko(
 ) -> Any:
     what = "load_gather_scatter_view_tko"
     latency_of(frame, latency, what, BY_ADDRESS)
-    where = _chosen(frame, view, index, what)
+    where = _view_elements(frame, view, index, what)
     how = {
         "order": ordering_of(frame, ordering, what, stores=False),
         "scope": scope_of(frame, scope, what),
@@ -299,7 +299,7 @@ def store_gather_scatter_view_tko(
 ) -> Any:
     what = "store_gather_scatter_view_tko"
     latency_of(frame, latency, what, A_STORE)
-    where = _chosen(frame, view, index, what)
+    where = _view_elements(frame, view, index, what)
     written(frame, TensorRef(view.value), what)
     order = ordering_of(frame, ordering, what, stores=True)
     is_ordered(frame, token, what)

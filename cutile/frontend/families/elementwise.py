@@ -147,7 +147,8 @@ def cmpf(frame: Frame, x: Any, y: Any, predicate: Any, cmp_ordering: Any = marke
     a, b = operands(frame, [x, y], FLOATS, "cmpf")
     if ordering is markers.cmp_ordering.ORDERED:
         return _ordered(frame, which, a, b)
-    return frame.emit(arith.Not(x=_ordered(frame, OPPOSITE[which], a, b)))  # true where the opposite is not, NaN too
+    # An unordered comparison is true where the ordered opposite is false, so also where either is NaN.
+    return frame.emit(arith.Not(x=_ordered(frame, OPPOSITE[which], a, b)))
 
 
 @operation

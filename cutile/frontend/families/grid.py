@@ -27,14 +27,14 @@ def get_tile_block_id(frame: Frame) -> Any:
 @operation
 def get_num_tile_blocks(frame: Frame) -> Any:
     return tuple(
-        weak(frame, frame.emit(NumTileBlocks(axis=axis)), Interval(1, _most_blocks(frame, axis)))
+        weak(frame, frame.emit(NumTileBlocks(axis=axis)), Interval(1, _max_blocks(frame, axis)))
         for axis in range(GRID_AXES)
     )
 
 
 def block_index(frame: Frame, axis: int) -> Value:
     """This tile block's index along an axis of the grid."""
-    return weak(frame, frame.emit(TileBlockId(axis=axis)), Interval(0, _most_blocks(frame, axis) - 1))
+    return weak(frame, frame.emit(TileBlockId(axis=axis)), Interval(0, _max_blocks(frame, axis) - 1))
 
 
 def own_index(frame: Frame, mut: Value) -> tuple[Any, ...]:
@@ -56,7 +56,7 @@ def own_index(frame: Frame, mut: Value) -> tuple[Any, ...]:
     return (*(block_index(frame, axis) for axis in range(GRID_AXES - 1)), rest, *folded)
 
 
-def _most_blocks(frame: Frame, axis: int) -> int:
+def _max_blocks(frame: Frame, axis: int) -> int:
     """The largest number of tile blocks along an axis of the grid.
 
     There are no more blocks than a `Mut` has tiles.

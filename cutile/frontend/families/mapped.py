@@ -6,7 +6,8 @@ order; the trailing two, of `nM x nN` tiles, are in the order of groups. With a 
     band = GM * nN     a band of GM rows of tiles; the last may have fewer
     g, r = t // band, t % band
     first = g * GM;  rows = min(nM - first, GM)
-    column group: GN columns of the band's rows; within it, down the rows first
+    gn = r // (rows * GN), q = r % (rows * GN)      a column group: GN columns of the band's rows
+    m = first + q % rows;  n = gn * GN + q // rows  within it, down the rows first
 
 A map of 1 along both is row-major order. An axis whose map is 0 is OWNED: the stream leaves it out, and its item owns
 all tiles along it. No two blocks mint the same index, so that no two write one tile.
@@ -86,7 +87,8 @@ class _Stream:
 
     Attributes:
         owners: the mapped partitions that share the stream.
-        whole: whether these are all tiles of the partitions.
+        map: their common map.
+        whole: whether the stream has all tiles of the partitions.
     """
 
     owners: tuple[Value, ...]
@@ -132,7 +134,7 @@ class _Stream:
         group, group_columns = max(self.map[-2], 1), max(self.map[-1], 1)  # OWNED is 0: its axis has one tile here
         if group == group_columns == 1:
             return [of(ast.FloorDiv, t, columns), of(ast.Mod, t, columns)]
-        # Not `of`: a band of more rows than there are may have more tiles than a stream, and needs 64 bits.
+        # Not `of`: a band of more rows than the partition has may have more tiles than fit 32 bits.
         band = binary(frame, ast.Mult, columns, group)
         g = of(ast.FloorDiv, t, band)
         r = of(ast.Mod, t, band)
@@ -150,9 +152,9 @@ class _Stream:
         start, count = self.starts[axis], self.counts[axis]
         placed = _scalar(frame, _within_stream(frame, ast.Add, value, start))
         low, high = _scalar(frame, start), _scalar(frame, _within_stream(frame, ast.Add, start, count))
-        found = frame.emit(AssumeWithin(x=placed, low=low, high=high, reached=self.whole))
+        index = frame.emit(AssumeWithin(x=placed, low=low, high=high, reached=self.whole))
         most = MAX_EXTENT // self.owners[0].mut.tile[axis]
-        return weak(frame, found, Interval(0, most))
+        return weak(frame, index, Interval(0, most))
 
 
 def _within_stream(frame: Frame, kind: type[ast.AST], x: Any, y: Any) -> Any:

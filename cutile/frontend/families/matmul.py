@@ -35,9 +35,9 @@ def mmaf(frame: Frame, a: Any, b: Any, acc: Any, use_fast_acc: Any = False) -> A
 
 
 def _read_as(frame: Frame, tile: Value, sign: Any) -> Value:
-    """A tile of bytes, its bits read as signed or unsigned.
+    """A tile of bytes whose bits are read as signed or unsigned, as `sign` says.
 
-    None leaves that to its dtype.
+    None leaves the tile as it is.
     """
     if tile.tile.dtype not in (i8, u8):
         frame.type_error(f"mmai: expected tiles of i8 or u8, got {tile.type}", remedy="Use ct.mma for other types.")

@@ -84,7 +84,7 @@ EXTENTS = Interval(1, MAX_EXTENT)
 def extent(frame: Frame, value: Value, axis: int) -> Any:
     """The extent of a tensor along an axis: a Python integer where it is known.
 
-    A known 0 is a scalar: so a kernel is compiled in the same way whether or not there are elements.
+    A known 0 is a scalar in the kernel, too. So a kernel compiles in the same way whether or not there are elements.
     """
     count = value.tensor.shape[axis]
     if count == 0:

@@ -114,11 +114,14 @@ def num_tiles(frame: Frame, view: Any, axis: Any) -> Any:
             remedy="Partition the tensor first: x.partition((64, 64)).",
         )
     along = axis_of(frame, axis, len(view.shape), "num_tiles")
-    return _existing(frame, view, along) if view.writes == "own" else count_of(frame, view, along)
+    return _begun_tiles(frame, view, along) if view.writes == "own" else count_of(frame, view, along)
 
 
-def _existing(frame: Frame, part: PartitionRef, axis: int) -> Any:
-    """The number of tiles of a nested partition that begin within the tensor."""
+def _begun_tiles(frame: Frame, part: PartitionRef, axis: int) -> Any:
+    """The number of tiles of a nested partition that begin within the tensor.
+
+    The last block's own tile may reach past the tensor's edge.
+    """
     most = count_of(frame, part, axis)
     if most == 1:  # a block's own tile begins within the tensor, and its first nested tile with it
         return 1
@@ -215,7 +218,7 @@ class Place:
             step = math.gcd(outer, nested)
             before = binary(frame, ast.Mult, block, outer // step)
             index = self.index[axis]
-            if index.tile.dtype is i64:  # the product may wrap: an index that is outside stays outside
+            if index.tile.dtype is i64:  # clamped to just outside on either side, so that the product cannot wrap
                 index = index_between(frame, index, -1, -(-outer // nested))
             within = binary(frame, ast.Mult, index, nested // step)
             self.index[axis] = binary(frame, ast.Add, before, within)
@@ -350,7 +353,8 @@ def inside(frame: Frame, value: Value, place: Place) -> Value:
             ends.append(place.limits[axis])
         column = (1,) * axis + (size,) + (1,) * (len(shape) - axis - 1)
         for end in ends:
-            # What is left from the tile's first element on: smaller numbers than positions in the tensor.
+            # Elements from the tile's first one to the end. They are compared with positions in the tile, which are
+            # smaller numbers than positions in the tensor.
             left = binary(frame, ast.Sub, end, begin)
             number = frame.emit(Iota(length=size, dtype=i32))
             within = comparison(frame, ast.Lt, frame.emit(Reshape(x=number, shape=column)), left)
@@ -362,8 +366,8 @@ def inside(frame: Frame, value: Value, place: Place) -> Value:
 
 @method(PartitionRef, "load_pipelined")
 def _load_pipelined(frame: Frame, self: PartitionRef, index: Any, latency: Any = None) -> Any:
-    turns = latency_of(frame, latency, "load_pipelined")
-    return load(frame, self, index, "load_pipelined", latency=turns)
+    iterations = latency_of(frame, latency, "load_pipelined")
+    return load(frame, self, index, "load_pipelined", latency=iterations)
 
 
 @method(PartitionRef, "load_unchecked")

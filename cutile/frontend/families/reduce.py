@@ -24,10 +24,10 @@ from cutile.ops.reduce import Fold, Folding, ReduceExtreme, ReduceMax, ReduceMin
 from cutile.ops.shape import Reshape
 
 
-def _along(
+def _reduced_along(
     frame: Frame, tile: Value, axes: tuple[int, ...], keepdims: bool, step: Callable[[Value, int], Value]
 ) -> Value:
-    """A tile reduced along axes, the last first: so the elements stay in order."""
+    """A tile reduced along axes, the last one first, so that elements stay in order."""
     shape = tile.tile.shape
     for axis in reversed(axes):
         tile = step(tile, axis)
@@ -43,10 +43,10 @@ def _register() -> None:
             axes = axes_of(frame, axis, len(tile.tile.shape), op.name)
             keep = flag_of(frame, keepdims, f"{op.name}: keepdims")
             dtype = tile.tile.dtype
-            # Those of f16 and bf16 are added up in f32, and rounded once, also along several axes.
+            # f16 and bf16 are added up in f32. Along several axes it is converted here, to be rounded only once.
             widened = len(axes) > 1 and dtype.is_float and dtype.bits < 32
             wide = frame.emit(Convert(x=tile, dtype=f32)) if widened else tile
-            result = _along(frame, wide, axes, keep, lambda x, axis: frame.emit(op(x=x, axis=axis)))
+            result = _reduced_along(frame, wide, axes, keep, lambda x, axis: frame.emit(op(x=x, axis=axis)))
             return frame.emit(Convert(x=result, dtype=dtype)) if widened else result
 
         OPERATIONS[op.name] = reduction
@@ -66,7 +66,9 @@ def _register() -> None:
             propagates = propagates and tile.tile.dtype.is_float
             axes = axes_of(frame, axis, len(tile.tile.shape), op.name)
             keep = flag_of(frame, keepdims, f"{op.name}: keepdims")
-            return _along(frame, tile, axes, keep, lambda x, axis: frame.emit(op(x=x, axis=axis, nan=propagates)))
+            return _reduced_along(
+                frame, tile, axes, keep, lambda x, axis: frame.emit(op(x=x, axis=axis, nan=propagates))
+            )
 
         OPERATIONS[op.name] = extreme
 
@@ -74,8 +76,8 @@ def _register() -> None:
 _register()
 
 
-def _decided(frame: Frame, x: Any, axis: Any, keepdims: Any, what: str) -> Any:
-    """`x.any()` and `x.all()`: the largest and the least of 1 for true, 0 for false."""
+def _any_or_all(frame: Frame, x: Any, axis: Any, keepdims: Any, what: str) -> Any:
+    """`x.any()` and `x.all()`: the largest and the least, of 1 for True, 0 for False."""
     ct, op = Language(frame), "reduce_max" if what == "any" else "reduce_min"
     axes_of(frame, axis, len(x.tile.shape), f".{what}")
     flags = Term(frame, x) if x.tile.dtype.is_bool else Term(frame, x) != ct.term(0, x.tile.dtype)
@@ -84,12 +86,12 @@ def _decided(frame: Frame, x: Any, axis: Any, keepdims: Any, what: str) -> Any:
 
 @method(Value, "any")
 def _any(frame: Frame, x: Any, axis: Any = None, keepdims: Any = False) -> Any:
-    return _decided(frame, x, axis, keepdims, "any")
+    return _any_or_all(frame, x, axis, keepdims, "any")
 
 
 @method(Value, "all")
 def _all(frame: Frame, x: Any, axis: Any = None, keepdims: Any = False) -> Any:
-    return _decided(frame, x, axis, keepdims, "all")
+    return _any_or_all(frame, x, axis, keepdims, "all")
 
 
 def _floats(ct: Language, x: Any, what: str) -> Term:
@@ -116,11 +118,12 @@ def var(ct: Language, x: Any, axis: Any = None, keepdims: Any = False, ddof: Any
     divisor = count - constant_int(ct.frame, value_of(ddof), "var: ddof")
     if divisor < 1:
         ct.frame.type_error(f"var of {count} element(s) with ddof={ddof}", remedy="There are more elements than ddof.")
-    # Memory is read once, the tile twice: squares of distances from the mean lose nothing where the mean is large.
-    apart = floats - ct.reduce_sum(floats, axis, keepdims=True) / float(count)
-    # The distances add up to what the mean was rounded by, which is taken away again (the corrected two-pass sum).
-    rest = ct.reduce_sum(apart, axis, keepdims)
-    spread = (ct.reduce_sum(apart * apart, axis, keepdims) - rest * rest / float(count)) / float(divisor)
+    # Squares of distances from the mean lose no precision where the mean is large. That takes two passes over the tile,
+    # but no second load.
+    distances = floats - ct.reduce_sum(floats, axis, keepdims=True) / float(count)
+    # The distances add up to the rounding error of the mean, whose effect is subtracted (the corrected two-pass sum).
+    rest = ct.reduce_sum(distances, axis, keepdims)
+    spread = (ct.reduce_sum(distances * distances, axis, keepdims) - rest * rest / float(count)) / float(divisor)
     return spread.astype(x.dtype if isinstance(x, Term) else floats.dtype)
 
 
@@ -233,14 +236,15 @@ def _folded(
 ) -> list[Value]:
     """Tiles of one shape folded together along an axis.
 
-    `dropped`: the axes behind it along which they were folded before.
+    `dropped` has the axes behind this one along which the tiles were folded before.
     """
     shape = tiles[0].tile.shape
     body, outside = _body(frame, op.name, [tile.tile.with_shape(()) for tile in tiles], function, together)
-    captured = [_beside(frame, op.name, value, shape, axis, dropped) for value in outside]
+    captured = [_captured_tile(frame, op.name, value, shape, axis, dropped) for value in outside]
     count = len(tiles)
     if captured:
-        # They are folded with the others, and with a flag that an element is there: an identity has none of them.
+        # The captured tiles are folded with the others, and so is a flag: True for an element, False for an identity.
+        # An identity has no elements of the captured tiles.
         flags = frame.emit(Constant(value=True, dtype=bool_, shape=shape))
         tiles = [*tiles, *captured, flags]
         zeros = (False if each.tile.dtype.is_bool else 0 for each in captured)
@@ -249,7 +253,7 @@ def _folded(
     return list(fold.results[:count])
 
 
-def _beside(
+def _captured_tile(
     frame: Frame, name: str, value: Value, shape: tuple[int, ...], axis: int, dropped: tuple[int, ...]
 ) -> Value:
     """A tile or scalar that a function reads, as a tile of the shape that is folded."""
@@ -278,9 +282,9 @@ def _check_identity(frame: Frame, name: str, number: Any, tile: Value) -> None:
 def _body(
     frame: Frame, name: str, scalars: Sequence[Any], function: Any, together: bool
 ) -> tuple[Block, tuple[Value, ...]]:
-    """The function as a block of element-wise operations: branches become selections.
+    """The function as a block of element-wise operations; branches become selections.
 
-    Returned with it are the kernel's values that it reads: the block has arguments for them behind the others.
+    Returns the block, and the kernel's values that it reads. The block has arguments for these behind the others.
     """
     arguments = [Value(scalar, stem) for stem in ("a", "b") for scalar in scalars]
     count = len(scalars)
@@ -315,7 +319,7 @@ def _body(
         frame.builder.yield_(*values)
     free = list(dict.fromkeys(_free(written, {*written.arguments})))
     if not free:
-        return _flat(frame, name, written), ()
+        return _without_branches(frame, name, written), ()
     tiles = {place: tile for tile, place in places.items()}
     return _with_outside(frame, name, written, free), tuple(tiles.get(value, value) for value in free)
 
@@ -329,7 +333,7 @@ def _free(block: Block, inside: set[Value]) -> Iterator[Value]:
         inside.update(op.results)
 
 
-def _flat(frame: Frame, name: str, block: Block) -> Block:
+def _without_branches(frame: Frame, name: str, block: Block) -> Block:
     """The block without branches: both sides are computed, and one is selected."""
     copies: dict[Value, Value] = {}
     for value in block.arguments:
@@ -341,10 +345,10 @@ def _flat(frame: Frame, name: str, block: Block) -> Block:
 
 
 def _with_outside(frame: Frame, name: str, block: Block, free: Sequence[Value]) -> Block:
-    """`_flat`, of a function that reads the values `free`.
+    """`_without_branches`, of a function that reads the values `free`.
 
-    They and a flag come behind the arguments of either side. A side without the flag is an identity: the other side is
-    the result.
+    The arguments of either side are followed by these values and a flag. A side whose flag is False is an identity: the
+    result is the other side.
     """
     for value in free:
         if not is_tile(value) or not value.tile.is_scalar:

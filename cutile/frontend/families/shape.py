@@ -239,7 +239,7 @@ def insert(ct: Language, x: Any, part: Any, index: Any) -> Any:
             f"insert: the part must be of {tile.dtype}, got {piece.dtype}", remedy="Convert it: part.astype(x.dtype)."
         )
     cut = extract_op(ct.frame, value_of(x), value_of(index), piece.shape, "insert")
-    cut.infer()  # which checks the shapes
+    cut.infer()  # checks the shapes
     within: Any = None
     for axis, (at, have, take) in enumerate(zip(cut.index, tile.shape, piece.shape, strict=True)):
         if have > take:
@@ -280,7 +280,7 @@ def extract_op(frame: Frame, x: Any, index: Any, shape: Any, what: str) -> Extra
                 f"{what}: index {at} along axis {axis}; there are {have // take} parts of {take}",
                 remedy="The index counts in parts, from 0.",
             )
-    # As an i64, a u64 from 2**63 on would be negative, and the nearest part the first one.
+    # A u64 stays one here. From 2**63 on its i64 would be negative, and clamped to the first part in place of the last.
     scalars = [each if _is_u64(each) else index_scalar(frame, each, what) for each in map(plain, items)]
     for axis, (have, take) in enumerate(zip(tile.tile.shape, part, strict=True)):
         if scalars[axis].tile.dtype is not i32:

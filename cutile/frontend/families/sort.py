@@ -65,7 +65,10 @@ def argmin(frame: Frame, x: Any, axis: Any = None, keepdims: Any = False) -> Any
 
 
 def _place(frame: Frame, name: str, x: Any, axis: Any, keepdims: Any) -> Value:
-    """A fold of elements and places by the function that keeps the better pair."""
+    """The place of an extreme, by a fold of pairs that keeps the better one.
+
+    A pair is an element and its place.
+    """
     tile = tile_of(frame, x, name)
     rank, keeps = len(tile.tile.shape), flag_of(frame, keepdims, f"{name}: keepdims")
     if axis is None:  # the place among all elements, row by row

@@ -63,7 +63,7 @@ from cutile.ops.view import TensorView
 
 
 def _numbers(frame: Frame, items: Any, what: str, dtype: Any) -> tuple[tuple[int | None, ...], list[Value]]:
-    """Integers as constants, with None for scalars, and these scalars."""
+    """Integers as constants, with None in place of scalars; and the scalars."""
     extents = items_of(items) if isinstance(items, tuple) else (items,)
     constants: list[int | None] = []
     open_: list[Value] = []
@@ -100,7 +100,7 @@ def tensor_at(
             f"{what}: the alignment must be 1, 2, 4, 8 or 16 bytes and at least an element, got {bytes_}",
             remedy="Leave it out for the size of an element.",
         )
-    # A tensor's type knows a stride of 1 alone: other constants become operands, as of a launch's argument.
+    # A tensor's type has no constant stride but 1: other constants become operands, as a launch's strides do.
     fixed = tuple(1 if step == 1 else None for step in steps)
     rest = iter(open_steps)
     all_steps = [next(rest) if step is None else materialize(frame, step, i64) for step in steps if step != 1]
@@ -116,7 +116,7 @@ def tensor_at(
 
 
 def _assumed_alignment(frame: Frame, address: Value, strides: Any, size: int) -> int | None:
-    """16 bytes if `assume_div_by` says so of the address, and all strides keep that."""
+    """16 bytes if `assume_div_by` says so and all strides keep it; else None."""
     made = (op for block in frame.builder.open_blocks for op in block.operations)
     for op in made:
         if isinstance(op, AssumeDivisible) and op.result is address and op.by % 16 == 0:
@@ -203,16 +203,17 @@ def _slice(frame: Frame, self: TensorRef, axis: Any, start: Any = None, stop: An
     step = materialize(frame, 1, i64) if form.strides[along] == 1 else frame.emit(TensorStride(x=tensor, axis=along))
     base = advance(frame, PointerRef(address, form.dtype), frame.emit(Mul(x=begin, y=step)))
     size = form.dtype.bits // 8
-    moved = 0 if start is None else start if isinstance(start, int) and start >= 0 else None
-    # All other strides are multiples of the alignment, as far as it goes beyond an element.
-    keeps = form.strides[along] != 1 or (moved is not None and moved * size % form.alignment == 0)
+    constant_start = 0 if start is None else start if isinstance(start, int) and start >= 0 else None
+    # An alignment beyond an element's size divides all strides but 1 (`TensorType`). So a step along such an axis keeps
+    # it. Along an axis of stride 1 a constant start keeps it if its bytes are a multiple.
+    keeps = form.strides[along] != 1 or (constant_start is not None and constant_start * size % form.alignment == 0)
     cut = Form(form.dtype, shape, form.strides, form.alignment if keeps else size)
     parts = [base.value, *(extents[k] for k, each in enumerate(shape) if each is None), *numbers[len(open_axes) :]]
     return tensor_of(frame, cut, parts, tensor.name)
 
 
 def _bound(frame: Frame, value: Any, extent: Value) -> Value:
-    """A bound of a slice within the tensor; a negative one counts from the end."""
+    """A bound of a slice, clamped to the tensor; a negative one counts from the end."""
     if not (isinstance(value, int) and not isinstance(value, bool)) and not (
         is_tile(value) and value.tile.is_scalar and value.tile.dtype.kind in ("int", "uint")
     ):
@@ -296,7 +297,7 @@ def make_strided_view(
             )
         if any(begins):
             return WindowRef(part.value, part.shape, part.padding, part.order, steps, starts=begins)
-    # Windows may overlap, so that two tile blocks may store one element: that is for the author to see to.
+    # Windows may overlap, so that two tile blocks may store one element. Only an unsafe kernel may write them.
     writes = "full" if isinstance(x, MutRef) and frame.unsafe else ""
     return PartitionRef(part.value, part.shape, part.padding, part.order, steps, writes)
 
@@ -329,20 +330,20 @@ def _load_window(frame: Frame, self: WindowRef, index: Any) -> Any:
 def _load(frame: Frame, view: Any, index: Any, what: str, order: Any, scope: Any, latency: Any, through: Any) -> Any:
     """One load with its controls.
 
-    The hints are for loads that the compiler may move: WEAK ones.
+    The hints `latency` and `through` (a `tma` marker) are for WEAK loads: the compiler moves no others.
     """
     part = _partition(frame, view, what)
     bulk = marker_of(frame, through, tma, what) is tma.ENABLED
     marker = ordering_of(frame, order, what, stores=False)
     scope_of(frame, scope, what)
     by_address = isinstance(part, WindowRef) or marker != "weak"
-    turns = latency_of(frame, latency, what, BY_ADDRESS if by_address else "")
+    iterations = latency_of(frame, latency, what, BY_ADDRESS if by_address else "")
     if isinstance(part, WindowRef):
         if marker != "weak":
             frame.type_error(f"{what}: windows with starts are loaded WEAK", remedy="Leave the ordering out.")
         return _load_window(frame, part, index)
     if marker == "weak":
-        return load(frame, part, index, what, latency=turns, bulk=bulk)
+        return load(frame, part, index, what, latency=iterations, bulk=bulk)
     return _load_ordered(frame, part, index, what, marker, scope)
 
 
@@ -440,10 +441,10 @@ def _tile_elements(frame: Frame, part: PartitionRef, place: Place, what: str) ->
         indices.append(along)
         if axis in place.limits:
             limit = broadcast_to(frame, wide(frame, place.limits[axis], what), alone)
-            mask = _both(frame, mask, frame.emit(Lt(x=along, y=limit)), place.shape)
+            mask = _conjunction(frame, mask, frame.emit(Lt(x=along, y=limit)), place.shape)
     return elements_of(frame, part.value, tuple(indices), mask, what)
 
 
-def _both(frame: Frame, x: Value | None, y: Value, shape: tuple[int, ...]) -> Value:
+def _conjunction(frame: Frame, x: Value | None, y: Value, shape: tuple[int, ...]) -> Value:
     y = broadcast_to(frame, y, shape)
     return y if x is None else frame.emit(And(x=x, y=y))

@@ -35,7 +35,7 @@ EXPRESSIONS: dict[type[Op], Expression] = {
 STATEMENTS: dict[type[Op], Statement] = {
     op: emit for family in (control, memory, reduce) for op, emit in family.STATEMENTS.items()
 }
-HIDDEN = 5  # trailing parameters of a lowered function: how many blocks are joined, and the range
+TRAILING_PARAMETERS = 5  # of a lowered function: how many blocks are joined along each axis, and the range
 WIDTH = 88
 MAX_IN_PLACE = 48  # characters of an expression that is written inside another
 ALWAYS_IN_PLACE = (Constant, GridSize, Size, Stride)  # literals and parameters, however often they are used
@@ -64,7 +64,7 @@ class ModulePrinter:
         self._waiting: list[Op] = []  # written in place, and not quoted yet
         self._flags: frozenset[Value] = frozenset()
         self._in_place = self._plan(function)
-        # By what each is: a user's own parameter may have the name of another one's extent, or of the grid's.
+        # By kind, argument and axis, not by name: a user's parameter may be named as another one's extent.
         self._fixed = {(each.kind, each.argument, each.axis): self._unique(each.name) for each in parameters}
         self._positions = {value: at for at, value in enumerate(function.body.arguments)}
         self.entry = self._unique(function.name)
@@ -187,8 +187,8 @@ class ModulePrinter:
         outside = set(self._taken)
         yield
         self._depth -= 1
-        if not self.chained:  # else code behind it may read what is named in there
-            self._taken &= outside  # names from in there may be given again
+        if not self.chained:  # in a chain, code behind the block may read variables of the block
+            self._taken &= outside  # names of the block may be given again
 
     @contextmanager
     def in_chain(self, chain: Sequence[Op], behind: Sequence[Op]) -> Generator[str]:
@@ -312,7 +312,7 @@ def _is_guard(value: Value, user: Op) -> bool:
 def emit_module(function: Function, target: Target) -> Source:
     """The text of a lowered function."""
     arguments = function.body.arguments
-    own, hidden = arguments[: len(arguments) - HIDDEN], arguments[len(arguments) - HIDDEN :]
+    own, trailing = arguments[: len(arguments) - TRAILING_PARAMETERS], arguments[len(arguments) - TRAILING_PARAMETERS :]
     kernel = Function(function.name, Block(own), function.source, function.file)
     parameters = kernel_parameters(kernel)
     printer = ModulePrinter(function, parameters)
@@ -323,15 +323,15 @@ def emit_module(function: Function, target: Target) -> Source:
             flags.add(value)
     printer.bind_flags(frozenset(flags))
     scratch = [op for op in function.body.operations if isinstance(op, Scratch)]
-    for value in (*hidden, *(op.result for op in scratch)):
+    for value in (*trailing, *(op.result for op in scratch)):
         printer.name(value)
     printer.block(function.body)
 
     signature = [(name, _plain(each, own)) for name, each in zip(printer.names(), parameters, strict=True)]
-    signature += [(printer.name(value), "i64") for value in hidden[:3]]
+    signature += [(printer.name(value), "i64") for value in trailing[:3]]
     signature += [(printer.name(op.result), f"{_scratch_kind(op)}*") for op in scratch]
     signature += [(printer.parameter(name, kind), kind) for name, kind in printer.extra.items()]
-    signature += [(printer.name(value), "i64") for value in hidden[3:]]
+    signature += [(printer.name(value), "i64") for value in trailing[3:]]
 
     head = _header(function, kernel, target)
     names = ", ".join(name for name, _ in signature)

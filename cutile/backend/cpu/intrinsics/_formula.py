@@ -2,9 +2,10 @@
 
 Formulas have no branches, so that loops over them vectorise. Sine and cosine of an f32 of any size are here, too.
 
-They need the argument's place in its quadrant, for which the bits of 2/pi that matter depend on the exponent. A window
-of 96 bits is cut out of 2/pi, and multiplied with the mantissa in integers, where whole turns overflow and vanish. The
-rest is computed in f64 and rounded once. (f64 arguments would need windows of 192 bits; they go to the C library.)
+Sine and cosine need the argument's position in its quadrant: `x * 2 / pi` without its multiples of 4. Which bits of
+2/pi matter for that depends on the exponent of `x` (Payne and Hanek's reduction). A window of 96 bits is cut out of
+2/pi, and multiplied with the mantissa in integers, where multiples of 4 overflow and vanish. The rest is computed in
+f64 and rounded once. An f64 would need windows of 192 bits: it goes to the C library.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class Num:
         return self.of(self.builder.xor(self.value, self._other(other)))
 
     def compare(self, operator: str, other: Num | float) -> Any:
-        """A bit: the comparison; false where either is NaN, also for `!=`."""
+        """A bit: the comparison's result; false where either is NaN, for `!=` too."""
         method = self.builder.fcmp_ordered if self._is_float else self.builder.icmp_signed
         return method(operator, self.value, self._other(other))
 
@@ -159,8 +160,8 @@ def scale(x: Num, n: Num) -> Num:
 
 HALF_PI = 1.5707963267948966
 QUARTER_PI = 0.7853981633974483
-SMALLEST = 126  # the biased exponent of 0.5: below pi/4 nothing is reduced
-STEPS = 5  # words of 32 bits at which the window may begin: f32 has exponents up to 128 more
+SMALLEST = 126  # the biased exponent of 0.5: no smaller number is above pi/4, up to which nothing is reduced
+STEPS = 5  # words of 32 bits at which the window may begin: exponents of f32 go to 254, which is 128 more than SMALLEST
 
 # (sin(r) - r) / r**3 and (cos(r) - 1 + r**2 / 2) / r**4 in r**2, on |r| <= pi/4
 SIN = (-0.1666666666381575, 0.008333331858811688, -0.00019840077985062635, 2.724877802434287e-06)
@@ -210,9 +211,9 @@ def _window(exponent: Num) -> tuple[Num, Num]:
 
 
 def _reduced(x: Num) -> tuple[Num, Num, Num]:
-    """Sine and cosine, in f64, of what whole quarter turns leave of |x|; the turns.
+    """Sine and cosine, in f64, of |x| less whole quarter turns, and their number.
 
-    That angle is between -pi/4 and pi/4.
+    The angle that is left lies between -pi/4 and pi/4.
     """
     builder: Any = x.builder
     double, wide = ir.DoubleType(), ir.IntType(64)

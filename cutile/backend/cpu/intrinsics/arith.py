@@ -85,7 +85,8 @@ larger = _pick(">")
 def _extreme(float_name: str, signed_name: str, unsigned_name: str) -> Any:
     """Two intrinsics: one for floats and signed integers, one for unsigned integers.
 
-    Of a number and NaN the result is the number. LLVM has them as operations, and vectorises loops that fold by them.
+    Of a number and NaN the result is the number. Each is an operation of LLVM's, which vectorises loops that reduce by
+    it.
     """
 
     def emitter(name_of_int: str) -> Any:
@@ -323,8 +324,8 @@ def _fma_odd(builder: Any, arguments: list[Any]) -> Any:
     rest = builder.fadd(builder.fsub(product, builder.fsub(total, part)), builder.fsub(z, part))
     zero = ir.Constant(double, 0.0)
     bits = builder.bitcast(total, wide)
-    # An inexact total with an even last bit gives way to its neighbour on the side of the rest. That is one more in
-    # bits where both have one sign, else one less.
+    # An inexact total with an even last bit is replaced by its neighbour toward the exact sum. Its bits are one more
+    # where rest and total have one sign, else one less.
     one = ir.Constant(wide, 1)
     outward = builder.icmp_signed(">=", builder.xor(builder.bitcast(rest, wide), bits), ir.Constant(wide, 0))
     moved = builder.select(outward, builder.add(bits, one), builder.sub(bits, one))

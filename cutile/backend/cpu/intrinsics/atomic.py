@@ -77,7 +77,7 @@ def _add_half(value_of: Callable[..., Any], bits_of: Callable[..., Any]) -> Emit
 
         def make() -> Any:
             place = at(builder, address, _I16)
-            # "monotonic", in no order with other accesses: the exchange that succeeds orders them. 2: the alignment.
+            # "monotonic", in no order with other accesses: the exchange that succeeds orders them. 2: bytes aligned to.
             first = builder.load_atomic(place, "monotonic", 2)
             start = builder.block
             loop, done = builder.append_basic_block("again"), builder.append_basic_block("done")

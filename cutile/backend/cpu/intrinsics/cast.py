@@ -39,7 +39,8 @@ def bf16_value_of(builder: Any, arguments: list[Any]) -> Any:
 
 def _bf16_rounded(builder: Any, x: Any) -> Any:
     """The bits of the nearest bf16 in the upper half; ties to even; NaN stays NaN."""
-    # Half a place, less one where the bits that stay are even, carries into them where they are to be rounded up.
+    # The lower half is the fraction to be rounded. Adding 0x7FFF, and 1 more if the upper half is odd, carries into the
+    # upper half exactly where it is rounded up: above the middle, and at the middle if it is odd.
     bits = builder.bitcast(x, _I32)
     odd = builder.and_(builder.lshr(bits, ir.Constant(_I32, 16)), ir.Constant(_I32, 1))
     moved = builder.add(bits, builder.add(odd, ir.Constant(_I32, 0x7FFF)))
@@ -61,7 +62,7 @@ def _bf16_round(builder: Any, arguments: list[Any]) -> Any:
 def to_odd_bits(builder: Any, arguments: list[Any]) -> Any:
     """An f64 as an f32 rounded to odd: an inexact result has its last bit set.
 
-    To round that again, to fewer bits, is then right.
+    A second rounding, to fewer bits, then gives what one rounding would have given.
     """
     (x,) = arguments
     near = builder.fptrunc(x, _FLOAT)
@@ -169,8 +170,8 @@ whole_to_odd, whole_to_odd_unsigned = _whole(signed=True), _whole(signed=False)
 def _stepped(builder: Any, near: Any, above: Any, below: Any, suffix: str) -> Any:
     """A number rounded to a side: the nearest float, or its neighbour on the side.
 
-    The bits of floats in order of size are integers in order of size. So a neighbour is one more or one less, but that
-    0 has the smallest number of either sign beside it.
+    The bits of floats in order of magnitude are integers in order of magnitude. So the bits of a neighbour are one more
+    or one less. The neighbours of 0 are the smallest numbers of both signs.
 
     Args:
         builder: the builder.

@@ -228,7 +228,7 @@ def _tanh(x: Num) -> Num:
     magnitude = x.call("fabs")
     x2 = x * x
     near = polynomial(x2, TANH[x.kind]).fma(x2 * x, x)
-    e = _exp(_clamp(magnitude * 2.0, 0.0, 50.0))
+    e = _exp(_clamp(magnitude * 2.0, 0.0, 50.0))  # from e**50 on the quotient below vanishes beside 1, also in f64
     far = x.constant(1.0) - x.constant(2.0) / (e + 1.0)
     result = far.where(magnitude.compare("<", 0.625), near)
     return x.of(llvm(x.builder, "copysign", result.value, x.value))  # -0.0 stays

@@ -110,7 +110,7 @@ def elements_at(_context: Any, address: Any, kind: Any) -> Any:
 
 
 SIDE = 16
-"""Rows and columns of the square that is transposed in registers."""
+"""Rows and columns of the square that is transposed in registers: `ROWS` of `lowering/loop_nests.py`."""
 
 _INT, _WORD = ir.IntType(32), ir.IntType(64)
 

@@ -34,7 +34,7 @@ __all__ = (
 
 MODES = {"to_zero": 0, "upward": 2, "downward": 3}
 """The rounding modes by C's and LLVM's numbers; 1 is to nearest."""
-SMALLEST_NORMAL = 2.0**-126
+SMALLEST_NORMAL = 2.0**-126  # of f32
 
 
 def _constrained(module: Any, name: str, kind: Any, count: int) -> Any:

@@ -39,8 +39,8 @@ def gathers(function: Function) -> Function:
         %2 = add(address of %x, %1)            ->   %3 = cpu.gather(%x, %offset, %inside)
         %3 = load_pointer(%2, %inside, 0.0)
 
-    Nothing writes the tensor. Of an address LLVM knows the number alone. Of a tensor's element it knows that nothing in
-    the loop writes there. So the loop has vectors, and neighbours are loaded at once.
+    Nothing writes the tensor. LLVM cannot tell whether a store writes to a computed address. Of a tensor's element it
+    knows that nothing in the loop writes there, so it can make vectors of the loop and load neighbours at once.
     """
     made_by: dict[Value, Op] = {}
 
@@ -153,7 +153,7 @@ def lower_print(lowering: Lowering, op: Print) -> None:
 def lower_assert(lowering: Lowering, op: Assert) -> None:
     """Lower an assertion: where it does not hold, the function notes so and returns."""
     condition = lowering.concrete(op.condition)
-    names, values = subjects(op.condition, lowering.definitions)
+    names, values = subjects(op.condition, lowering.made_by)
     integers = [lowering.concrete(value) for value in values]
     lowering.flush()  # stores before the assertion are done even if it fails
     lowering.scope.builder.location = op.location
@@ -163,7 +163,7 @@ def lower_assert(lowering: Lowering, op: Assert) -> None:
 
 
 def _axes(lowering: Lowering, op: LoadView | StoreView) -> list[TensorAxis]:
-    """The axes of a view's tile, which end at the view's limits."""
+    """The axes of a view's tile, each of which ends at its limit if it has one."""
     scope, limits = lowering.scope, dict(zip(op.limited, op.limits, strict=True))
     axes: list[TensorAxis] = []
     for axis, (index, step) in enumerate(zip(op.starts, op.steps, strict=True)):

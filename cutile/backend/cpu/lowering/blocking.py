@@ -32,8 +32,8 @@ from cutile.ops.sort import Sort, TakeAlongAxis, TopK
 from cutile.ops.view import LoadView
 
 ELEMENTWISE = frozenset({"arith", "rounding", "math", "compare", "cast"})
-ELEMENTS = 16384  # of joined blocks: loops long enough for vectors, scratch memory that stays in the cache
-STREAMED = 2048  # the same where a loop walks along rows: of many rows at once, each would be read in short pieces
+ELEMENTS = 16384  # of joined blocks: loops are long enough for vectors, and scratch memory stays in the cache
+STREAMED = 2048  # of joined blocks with loads in a loop along rows: more rows at once would be read in shorter pieces
 MMA_BLOCK = (256, 512)  # rows and columns from which one BLAS call runs at full speed
 
 Key = tuple[Value, int]
@@ -71,7 +71,7 @@ class Axes:
         self._parent: dict[Key, Key] = {}
         self._facts: dict[Key, AxisClass] = {}
         self._made_by: dict[Value, Op] = {}
-        self._raw: set[int] = set()  # axes of the grid whose block index is used other than as a tile's index
+        self._raw: set[int] = set()  # axes of the grid whose block index the kernel uses in more than tiles' indices
         self._stored: list[Value] = []
         self._has_mma = False
         self._linear = why_linear(function)
@@ -343,7 +343,7 @@ class Axes:
             sizes += [mut.mut.tile_type.size for mut in self._stored]
             for axis in free:
                 factors[axis] = max(1, (STREAMED if self._has_loads_in_loops else ELEMENTS) // max(sizes))
-            # All of them may be along any of the axes, or be shared among these: `CpuKernel.joins`.
+            # As many may be joined along one axis, or in all along several: `CpuKernel.joins` chooses.
             return (factors[0], factors[1], factors[2]), max(factors)
         return (factors[0], factors[1], factors[2]), math.prod(factors)
 

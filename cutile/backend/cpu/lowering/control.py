@@ -32,7 +32,7 @@ from cutile.ops.sort import Sort, TopK
 #         result[row, i] = places[i]
 
 MAX_INSERTED = 64
-"""The most elements that insertion finds; to find more, a sort is faster."""
+"""The largest `k` for which `top_k` inserts into a list of the `k` largest; for more elements a sort is faster."""
 
 
 def lower_sort(lowering: Lowering, op: Sort | TopK) -> None:
@@ -113,9 +113,9 @@ def lower_block(lowering: Lowering, block: Block, prepare: bool = True) -> None:
 
 
 def _settle(lowering: Lowering, op: Op) -> None:
-    """Compute the scalars of this block that nested blocks need.
+    """Compute the scalars of this block that nested blocks need, ahead of them.
 
-    So none is computed in one nested block and used in another.
+    A scalar that one nested block computed could not be used in another.
     """
     seen: set[Value] = set()
     needed = [value for block in op.regions for each in block.walk() for value in each.operands]
@@ -185,7 +185,8 @@ def _move(lowering: Lowering, moves: Sequence[tuple[Node, Product]], op: Op | No
                 lowering.pending.append(Root(node.extents, [Target(node, product=saved)], location=_place(op)))
         else:
             copies.extend(group)
-    # Groups with memory of their own are read into it first, above; then come the direct moves; then these copies.
+    # The order: groups that clash were copied to memory of their own above; then come the direct moves; then the copies
+    # from that memory.
     direct = [move for move in copies if move in real]
     for group in groups:
         members = [move for move in group if move in direct]
@@ -287,9 +288,9 @@ def _lower_for(lowering: Lowering, op: For) -> None:
     induction = Value(op.induction.type, op.induction.name)
     if not by_range:
         wide = u64 if op.induction.tile.dtype is u64 else i64
-        trips = scope.add(TripCount(*(scope.cast(value, wide) for value in bounds)), "turns")
+        trips = scope.add(TripCount(*(scope.cast(value, wide) for value in bounds)), "iterations")
         counted = [scope.index(0), trips, scope.index(1)]
-        induction = Value(INDEX, "turn")
+        induction = Value(INDEX, "iteration")
     arguments = carried.enter(op.body.arguments[1:])
     with scope.block(induction, *arguments) as body:
         place = induction

@@ -29,8 +29,9 @@ from cutile.ops.arith import And, FloorDiv
 # Reads that walk down a column of memory, in loops along rows of the result.
 #
 # Each read would fetch a cache line for one element, and the next row of the result would fetch the line again. Where
-# rows of memory lie a power of two apart, the line has left the cache by then. So such a nest runs in strips of a few
-# rows. A strip's elements are copied to scratch memory first, transposed in vector registers: each line is read once:
+# rows of memory lie a power of two apart, all their lines compete for a few places in the cache, and the line is gone
+# by then. So such a nest runs in strips of a few rows. A strip's elements are first copied to scratch memory, and
+# transposed in vector registers. Each line is then read once:
 #
 #     for row_block:
 #         copy_transposed(strip, x, ...)        # strip[row, column] = x[column, row]
@@ -107,10 +108,10 @@ def accumulator(dtype: DTypeLike) -> DTypeLike:
     return f32 if dtype.is_float and dtype.bits < 32 else dtype
 
 
-def start(kind: str, dtype: DTypeLike) -> float:
+def start_number(kind: str, dtype: DTypeLike) -> float:
     """The number that a reduction starts from.
 
-    For the extremes of floats that is NaN, which they drop: the extreme of NaN alone is then NaN.
+    Extremes of floats that ignore NaN start from NaN: so the extreme of NaN alone is NaN.
     """
     if kind in ("reduce_sum", "reduce_prod"):
         return int(kind == "reduce_prod") if not dtype.is_float else float(kind == "reduce_prod")
@@ -258,7 +259,7 @@ class Nests:
         self._scope.forget()
 
     def _run(self, roots: Sequence[Root], depth: int) -> list[Root]:
-        """The first roots that share their loop at `depth`; just the first if it has none."""
+        """The first roots that share their loop at `depth`; one if it has no loop there."""
         run = [roots[0]]
         for candidate in roots[1:]:
             if len(run[0].order) <= depth or not all(
@@ -382,7 +383,7 @@ class Nests:
             assert column is not None
             for leaf, where in root.reads():
                 read = transposed_read(self._scope, leaf, where, row, column)
-                # An index that is computed, as a reshape's is, is no loop's.
+                # A reshape computes its indices: they are no variables of loops.
                 by_loops = all(i is None or i in root.variables for i in where)
                 if read is None or not by_loops or read.leaf.tensor in written:
                     continue
@@ -484,7 +485,7 @@ class Nests:
 
     def _start(self, root: Root) -> Value:
         source = root.targets[0].source
-        return self._scope.number(start(root.kind, source.dtype), accumulator(source.dtype))
+        return self._scope.number(start_number(root.kind, source.dtype), accumulator(source.dtype))
 
     def _finish(self, reduced: list[Root], loop: Loop, indices: dict[Root, list[Value | None]]) -> None:
         """After the loop of reductions: round, and keep the result where it is used."""

@@ -12,7 +12,7 @@ from cutile.backend.cpu.lowering.accesses import (
     store_view,
 )
 from cutile.backend.cpu.lowering.blocking import Axes, AxisClass, unit_reshape
-from cutile.backend.cpu.lowering.loop_nests import Nests, Root, Target, accumulator, start
+from cutile.backend.cpu.lowering.loop_nests import Nests, Root, Target, accumulator, start_number
 from cutile.backend.cpu.lowering.scope import Scope
 from cutile.backend.cpu.lowering.strength_reduction import truncation
 from cutile.backend.cpu.lowering.tile_expr import (
@@ -56,8 +56,8 @@ from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
 from cutile.ops.sort import TakeAlongAxis
 from cutile.ops.view import LoadView, StoreView, TensorView
 
-HIDDEN = ("join_x", "join_y", "join_z")
-RANGE = ("first", "last")
+JOIN_NAMES = ("join_x", "join_y", "join_z")
+RANGE_NAMES = ("first", "last")
 
 
 class Lowering:
@@ -67,8 +67,9 @@ class Lowering:
         scope: where operations go.
         axes: what may be done with each tile axis.
         nodes: each value of the tile IR as a node.
-        passed: results of branches that have the memory of the branch around them.
-        counters: indices that are never negative, though their values are not known.
+        passed: results of branches that end a side of another branch, with the memory of that one's results. So they
+            need no copy.
+        counters: loop variables that are never negative.
         written: the tensors that the kernel stores tiles to.
         stored: stores that the loops of the stored value have done already.
         accesses: how many loads and stores a tensor has.
@@ -78,7 +79,6 @@ class Lowering:
 
     def __init__(self, function: Function) -> None:
         self.function = function
-        self.definitions = {value: op for op in function.walk() for value in op.results}
         self.axes = Axes(function)
         self.nodes: dict[Value, Node] = {}
         self.passed: dict[Value, Product] = {}
@@ -102,8 +102,8 @@ class Lowering:
         self._muts: dict[Value, tuple[tuple[TensorAxis, ...], Value]] = {}
         self._parameters = {value: Value(value.type, value.name) for value in function.parameters}
         self._views: dict[Value, tuple[list[Value], list[Value]]] = {}
-        self._joined = {name: Value(INDEX, name) for name in HIDDEN}
-        self.range = [Value(INDEX, name) for name in RANGE]
+        self._joined = {name: Value(INDEX, name) for name in JOIN_NAMES}
+        self.range = [Value(INDEX, name) for name in RANGE_NAMES]
         self._grid: list[Value] = []
         self._block: list[Value] = []
         self.body = Block([*self._parameters.values(), *self._joined.values(), *self.range])
@@ -141,7 +141,7 @@ class Lowering:
         """How many joined blocks there are along an axis of the grid."""
         if self.axes.coarse[axis] == 1:
             return count
-        scope, join = self.scope, self._joined[HIDDEN[axis]]
+        scope, join = self.scope, self._joined[JOIN_NAMES[axis]]
         raised = scope.minus(scope.plus(count, join), scope.index(1))  # for a quotient that is rounded up
         return scope.add(FloorDiv(raised, join), f"blocks_{'xyz'[axis]}")
 
@@ -180,7 +180,7 @@ class Lowering:
         scope = self.scope
         if self.axes.coarse[axis] == 1:
             return scope.index(extent)
-        return scope.times(scope.index(extent), self._joined[HIDDEN[axis]], f"span_{'xyz'[axis]}")
+        return scope.times(scope.index(extent), self._joined[JOIN_NAMES[axis]], f"span_{'xyz'[axis]}")
 
     def _open_view(self, op: TensorView) -> None:
         """Make a tensor at an address, with extents and strides as a parameter has."""
@@ -235,7 +235,7 @@ class Lowering:
         scope = self.scope
         if self.axes.coarse[axis] == 1:
             return scope.index(extent)
-        join = self._joined[HIDDEN[axis]]
+        join = self._joined[JOIN_NAMES[axis]]
         left = scope.minus(self._grid[axis], scope.times(self._block[axis], join))
         return scope.times(scope.smaller(join, left), scope.index(extent))
 
@@ -300,8 +300,8 @@ class Lowering:
     def flush(self) -> None:
         """Write the loops of all pending roots."""
         roots, self.pending = self.pending, []
-        # A product has no other users than these roots, if all that pulls it is among them. It may then be kept in
-        # fewer axes, or in a register.
+        # If every operation that pulls a product is among these roots, the product has no other users. It may then be
+        # kept in fewer axes, or in a register.
         keys = {root.key for root in roots if root.key is not None}
         readers: dict[Node, set[Root]] = {}
         for root in roots:
@@ -335,7 +335,7 @@ class Lowering:
             node.value.name = node.value.name or value.name
             if isinstance(constant, int):
                 self.scope.note(node.value, constant)
-            if constant is not None:  # not kept: a block beside this one does not see it, and writes its own
+            if constant is not None:  # not kept as a node: a block beside this one could not use it, and writes its own
                 return node.value
             self.nodes[value] = node
         return node.value
@@ -442,7 +442,9 @@ class Lowering:
             begin = self.tile_start(extent, source.axis, f"{tensor.name}_start_{axis}")
         else:
             position = self.scope.as_index(self.concrete(index))
-            if index.tile.dtype.bits == 64:  # extents have 32 bits: an index beyond lies outside, and so does the limit
+            # An index is clamped to 32 bits, so that its product with the extent does not wrap. Extents have 32 bits:
+            # an index beyond them lies outside of every tensor, and so does the bound that takes its place.
+            if index.tile.dtype.bits == 64:
                 position = self.scope.smaller(position, self.scope.index(2**31 - 1))
                 position = self.scope.larger(position, self.scope.index(-(2**31)))
             begin = self.scope.times(position, self.scope.index(extent), f"{tensor.name}_start_{axis}")
@@ -512,7 +514,7 @@ class Lowering:
         wide = accumulator(dtype)
         product = Product(wide, extents, op.result.name or op.name)
         product.buffer = self.allocate(product)
-        zero = Number(start(kind, dtype), wide, extents)
+        zero = Number(start_number(kind, dtype), wide, extents)
         step = Accumulated(product, x, kind, op.axis)
         self.pending.append(Root(extents, [Target(zero, product=product)], location=op.location))
         self.pending.append(Root(x.extents, [Target(step, product=product)], "", op.axis, op.location))

@@ -254,13 +254,13 @@ def _direct(
     scope = lowering.scope
     rows, cols = (extent.stop(scope) for extent in c.extents)
     bits = a.covers(scope, [rows, depth_a]) + b.covers(scope, [depth_b, cols])
-    # Both end at the same depth: past the end of the shorter one, zeros meet numbers of the other.
+    # Both must end at the same depth. Past the end of the shorter one its elements are zeros, which are not in memory.
     bits.append(scope.add(Eq(depth_a, depth_b)))
     steps: list[Value] = []
     for tile, unit, extents in ((a, units[0], (rows, depth_a)), (b, units[1], (depth_b, cols))):
         step = tile.axes[1 - unit].stride
         steps.append(step)
-        # The BLAS refuses rows that overlap.
+        # The BLAS refuses a step between rows that is below their length.
         bits.append(scope.add(Ge(step, scope.larger(scope.index(1), extents[unit]))))
         bits += _fits(scope, step)
     bits += _fits(scope, depth_a)

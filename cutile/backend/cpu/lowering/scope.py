@@ -17,7 +17,7 @@ from cutile.ops.cast import Convert
 
 
 class Scope:
-    """A builder, and the values that were computed already in the open blocks.
+    """A builder that knows the values of the open blocks, and computes none twice.
 
     Attributes:
         builder: where operations go.
@@ -35,7 +35,7 @@ class Scope:
         self._constants: dict[Value, int] = {}
 
     def may_overlap(self, x: Value, y: Value) -> bool:
-        """Whether two tensors may share memory, other than one and the same."""
+        """Whether two different tensors may share memory."""
         either = self.views | self.exposed
         return x is not y and x in either and y in either and (x in self.views or y in self.views)
 

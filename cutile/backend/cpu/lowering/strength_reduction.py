@@ -35,7 +35,7 @@ from cutile.ops.math import Ceil, Floor, Round
 from cutile.ops.shape import Broadcast, Permute, Reshape
 
 DEPTH = 8
-"""Operations that are looked through: clamps stand next to what is clamped."""
+"""Operations that are looked through, to bound the search. A clamp stands next to the conversion of its result."""
 
 
 @dataclass(frozen=True)

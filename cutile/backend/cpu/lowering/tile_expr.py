@@ -28,7 +28,7 @@ class Extent:
     """The length of the loop along an axis.
 
     Attributes:
-        capacity: the most elements.
+        capacity: the most elements, for the size of memory.
         count: the elements, where they are known only at run time.
         blocks: the most tile blocks that are joined along the axis.
         grid_axis: the axis of the grid along which they are joined, where there may be several.
@@ -70,7 +70,11 @@ class Node:
         raise NotImplementedError
 
     def needed(self, scope: Scope, index: Index) -> Sequence[tuple[Node, Index]]:
-        """The elements of other nodes that `compute` asks for, in order."""
+        """The elements of other nodes that `compute` asks for, in order.
+
+        `inputs` is asked before there are loops, and has stand-ins for indices that are computed. Here they are
+        computed.
+        """
         return tuple(self.inputs(index))
 
     def at(self, scope: Scope, index: Index) -> Value:
@@ -242,7 +246,7 @@ class Reshaped(Node):
 class Joined(Node):
     """Two tiles side by side along an axis.
 
-    Both are read, the tile that does not have the element at its edge.
+    Both are read, so that there is no branch: the tile that does not have the element is read at its edge.
     """
 
     def __init__(self, x: Node, y: Node, axis: int, extents: Sequence[Extent]) -> None:
@@ -469,7 +473,7 @@ class Buffer:
         """
         along = [extent.grid_axis for extent in extents if extent.blocks > 1]
         single = math.prod(extent.capacity // extent.blocks for extent in extents)
-        # Two axes of a tile that follow one axis of the grid both grow with the blocks along it.
+        # If two axes of a tile follow one axis of the grid, each of them grows with the blocks joined along that.
         together = max((along.count(axis) for axis in along), default=0)
         return min(_capacity(extents), single * joined**together)
 

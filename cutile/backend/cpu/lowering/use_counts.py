@@ -22,7 +22,7 @@ from cutile.ops.view import LoadView, StoreView
 LOADS = LoadMut | LoadTile | LoadView
 
 SHAPES = Broadcast | Permute | Reshape | Cat | Extract | TakeAlongAxis
-KEEP_FROM = 8  # additions' worth of work from which recomputing is dearer than memory
+KEEP_FROM = 8  # the cost, in additions, from which a value is kept in memory and not computed again
 COSTS = {  # in additions, by the name of an operation or of its family
     "math": 16, "rounding": 16, "floor": 1, "ceil": 1, "round": 1, "sqrt": 8,
     "div": 8, "floor_div": 16, "mod": 16, "div_trunc": 16, "div_ceil": 16, "rem": 16,
@@ -50,7 +50,7 @@ class Aliases:
 
     Attributes:
         exposed: the tensors that the kernel also reaches by address.
-        views: the tensors at addresses that the kernel may write by another name.
+        views: the tensors at addresses whose elements the kernel may write (`written_views`).
     """
 
     def __init__(self, function: Function) -> None:
@@ -70,6 +70,8 @@ class Aliases:
 
 class Uses:
     """The uses of the values of one block.
+
+    An operation pulls a value if its loops compute the value's elements, directly or through lazy operations.
 
     Args:
         block: the block.
@@ -125,10 +127,10 @@ class Uses:
         return pullers
 
     def _ways_on(self, value: Value) -> frozenset[Op | None]:
-        """The operations that move a value's elements to other indices.
+        """The operations through which a value's elements are pulled at other indices.
 
-        None stands for a loop that pulls the value at its own index. Two of them show that elements are pulled at two
-        indices each: the search ends there.
+        None stands for a loop that pulls the value at its own index. Two entries show that each element is pulled at
+        two indices: the search ends there.
         """
         ways: set[Op | None] = set()
         for user in self._users.get(value, ()):
@@ -156,7 +158,7 @@ class Uses:
         if cost < KEEP_FROM:
             return False
         if len(self._ways[value]) > 1 and not isinstance(op, SHAPES):
-            return True  # at other indices it would be computed anew with its operands, at each step of a chain
+            return True  # a value that is pulled at two indices is computed twice, and so are its operands in a chain
         if len(pullers) < 2:
             return False
         # Of a chain of values that the same loops pull, only the last is kept.
