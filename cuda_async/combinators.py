@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import inspect
 import reprlib
+import sys
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, TypeVar, cast, overload
 
 from cuda_async.core.context import ExecutionContext
 from cuda_async.errors import ArgumentTypeError, as_text
 from cuda_async.op import DeviceOp, into_op
+from cuda_async.site import site_of
 
-__all__ = ("Inspect", "Map", "Select", "Then", "Titled", "Value", "Zip", "empty", "value", "with_context", "zip")
+__all__ = (
+    "Forwarded", "Inspect", "Map", "Select", "Then", "Titled", "Value", "Zip",
+    "empty", "value", "with_context", "zip",
+)  # fmt: skip
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -64,10 +69,12 @@ class _Step(DeviceOp[U]):
 
     __slots__ = ("parent",)
 
-    def __init__(self, parent: DeviceOp[Any]) -> None:
-        parent.claim()  # first: where it raises, no operation was made that would warn of not having run
+    def __init__(self, parent: DeviceOp[Any], frames: int = 3) -> None:
+        # Between this frame and the user's are mostly `__init__` of the subclass and the method of `DeviceOp`.
+        place = site_of(sys._getframe(frames))  # pyright: ignore[reportPrivateUsage]
+        parent.claim(place)  # first: where it raises, no operation was made that would warn of not having run
         self.parent = parent
-        super().__init__()
+        super().__init__(place)
 
     @property
     def graph_node(self) -> bool:  # type: ignore[override]  # a property for an attribute
@@ -92,7 +99,7 @@ class _Step(DeviceOp[U]):
         result: Any = yield parent
         for step in reversed(steps):
             try:
-                result = step.transform(context, result)
+                result = step.transform(result)
                 if isinstance(step, Then):
                     result = yield cast("DeviceOp[Any]", result)
             except BaseException:
@@ -105,7 +112,7 @@ class _Step(DeviceOp[U]):
         __tracebackhide__ = True
         return context.drive(self)
 
-    def transform(self, context: ExecutionContext, result: Any) -> Any:
+    def transform(self, result: Any) -> Any:
         """This step's result, of its parent's; for `Then`, the operation that yields it."""
         raise NotImplementedError
 
@@ -138,7 +145,7 @@ class Then(_Applied[U]):
         """False: what the function returns is not known before it is called."""
         return False
 
-    def transform(self, context: ExecutionContext, result: Any) -> DeviceOp[U]:
+    def transform(self, result: Any) -> DeviceOp[U]:
         """The operation that the function returns."""
         __tracebackhide__ = True
         return _checked(self._function(result), "then")
@@ -164,18 +171,52 @@ class Map(_Applied[U]):
 
     __slots__ = ()
 
-    def transform(self, context: ExecutionContext, result: Any) -> U:
+    def transform(self, result: Any) -> U:
         __tracebackhide__ = True
-        mapped: Any = self._function(result)
-        if inspect.iscoroutine(mapped):
-            mapped.close()
-            raise ArgumentTypeError(
-                "map: the function returned a coroutine; it is called while the operation is submitted and "
-                "cannot wait. Pass a plain function, and await the whole."
-            )
-        if isinstance(mapped, DeviceOp):
-            raise ArgumentTypeError("map: the function returned an operation, which would never run; use then().")
-        return mapped
+        return _value_of(self._function(result))
+
+
+def _value_of(mapped: Any) -> Any:
+    """The value that a function given to `map` returned.
+
+    Raises:
+        ArgumentTypeError: it is a coroutine or an operation, which would never run.
+    """
+    if inspect.iscoroutine(mapped):
+        mapped.close()
+        raise ArgumentTypeError(
+            "map: the function returned a coroutine; it is called while the operation is submitted and "
+            "cannot wait. Pass a plain function, and await the whole."
+        )
+    if isinstance(mapped, DeviceOp):
+        raise ArgumentTypeError("map: the function returned an operation, which would never run; use then().")
+    return mapped
+
+
+class Forwarded(_Step[U]):
+    """A `Map` that calls a method of the parent's result.
+
+    Attributes:
+        method: the method's name.
+        arguments: its arguments.
+    """
+
+    __slots__ = ("arguments", "method")
+
+    def __init__(self, parent: DeviceOp[Any], method: str, *arguments: Any) -> None:
+        super().__init__(parent, 4)  # the fourth is `_forwarded` of `extension.py`
+        self.method = method
+        self.arguments = arguments
+
+    def label(self) -> str:
+        return "map"
+
+    def detail(self) -> str:
+        return self.method
+
+    def transform(self, result: Any) -> U:
+        __tracebackhide__ = True
+        return _value_of(getattr(result, self.method)(*self.arguments))
 
 
 class Titled(Map[U]):
@@ -201,7 +242,7 @@ class Inspect(_Applied[T]):
 
     __slots__ = ()
 
-    def transform(self, context: ExecutionContext, result: Any) -> T:
+    def transform(self, result: Any) -> T:
         __tracebackhide__ = True
         self._function(result)
         return result
@@ -219,7 +260,7 @@ class Select(_Step[U]):
     def label(self) -> str:
         return {0: "first", -1: "last"}.get(self._index, f"element {self._index}")
 
-    def transform(self, context: ExecutionContext, result: Any) -> U:
+    def transform(self, result: Any) -> U:
         if not isinstance(result, tuple) or not result:
             got = "an empty tuple" if isinstance(result, tuple) else type(result).__name__
             raise ArgumentTypeError(

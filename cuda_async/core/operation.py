@@ -165,8 +165,11 @@ class Operation(ABC, Generic[T_co]):
 
     # -- life ---------------------------------------------------------------------------------
 
-    def claim(self) -> None:
+    def claim(self, site: Place | None = None) -> None:
         """Mark the operation as part of another. For combinators.
+
+        Args:
+            site: the user's line that composes; by default it is found by the frames.
 
         Raises:
             OwnershipError: the operation was used before.
@@ -174,7 +177,7 @@ class Operation(ABC, Generic[T_co]):
         if self._state != BUILT:
             self._refuse()
         self._state = _COMPOSED
-        self._used = user_site()
+        self._used = user_site() if site is None else site
 
     def begin(self, *, composed: bool, site: Place | None = None) -> list[Lease]:
         """Mark the operation as run, and return its leases, which `execute` may extend.
