@@ -10,10 +10,15 @@ import inspect
 import reprlib
 import sys
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, TypeVar, cast, overload
+from functools import partial
+from typing import Any, ClassVar, TypeVar, cast, overload
 
 from cuda_async.core.context import ExecutionContext
+from cuda_async.core.operation import Operation
+from cuda_async.core.storage import Storage
+from cuda_async.core.stream import Stream
 from cuda_async.errors import ArgumentTypeError, as_text
+from cuda_async.fastpath import enqueue_chain
 from cuda_async.op import DeviceOp, into_op
 from cuda_async.site import site_of
 
@@ -67,7 +72,12 @@ def value(item: T) -> DeviceOp[T]:
 class _Step(DeviceOp[U]):
     """An operation that does something with the result of another."""
 
-    __slots__ = ("parent",)
+    __slots__ = ("failed", "parent")
+
+    is_step = True
+
+    plain: ClassVar[bool] = False
+    """Whether it calls no function of the user's."""
 
     def __init__(self, parent: DeviceOp[Any], frames: int = 3) -> None:
         # Between this frame and the user's are mostly `__init__` of the subclass and the method of `DeviceOp`.
@@ -111,6 +121,29 @@ class _Step(DeviceOp[U]):
     def execute(self, context: ExecutionContext) -> U:
         __tracebackhide__ = True
         return context.drive(self)
+
+    def fast_path(self, *, waited: bool) -> Callable[[Stream], U] | None:
+        if not self.plain:
+            return None
+        steps: list[_Step[Any]] = [self]
+        base: Any = self.parent
+        while base.is_step:  # quicker than `isinstance`, which asks an ABC
+            if not base.plain:
+                return None
+            steps.append(base)
+            base = base.parent
+        steps.reverse()
+        fast = base.fast_steps(steps, waited=waited)
+        return None if fast is None else partial(enqueue_chain, steps, base, *fast)
+
+    def failed_part(self) -> Operation[Any] | None:
+        return getattr(self, "failed", None)  # set where enqueueing failed, and only there
+
+    def written(self) -> Iterable[Storage]:
+        op: DeviceOp[Any] = self.parent
+        while isinstance(op, _Step):
+            op = op.parent
+        return op.written()
 
     def transform(self, result: Any) -> Any:
         """This step's result, of its parent's; for `Then`, the operation that yields it."""
@@ -182,6 +215,9 @@ def _value_of(mapped: Any) -> Any:
     Raises:
         ArgumentTypeError: it is a coroutine or an operation, which would never run.
     """
+    kind: type = type(mapped)
+    if kind in _value_types:
+        return mapped
     if inspect.iscoroutine(mapped):
         mapped.close()
         raise ArgumentTypeError(
@@ -190,7 +226,16 @@ def _value_of(mapped: Any) -> Any:
         )
     if isinstance(mapped, DeviceOp):
         raise ArgumentTypeError("map: the function returned an operation, which would never run; use then().")
+    if len(_value_types) < _MAX_VALUE_TYPES:
+        _value_types.add(kind)
     return mapped
+
+
+_MAX_VALUE_TYPES = 256
+"""Types of results that are remembered, since to ask an ABC takes longer than most functions of results."""
+
+_value_types: set[type] = set()
+"""Types that are neither coroutines nor operations."""
 
 
 class Forwarded(_Step[U]):
@@ -203,6 +248,8 @@ class Forwarded(_Step[U]):
 
     __slots__ = ("arguments", "method")
 
+    plain = True
+
     def __init__(self, parent: DeviceOp[Any], method: str, *arguments: Any) -> None:
         super().__init__(parent, 4)  # the fourth is `_forwarded` of `extension.py`
         self.method = method
@@ -213,6 +260,14 @@ class Forwarded(_Step[U]):
 
     def detail(self) -> str:
         return self.method
+
+    def is_call(self, method: str) -> bool:
+        """Whether it calls a method without arguments."""
+        return self.method == method and not self.arguments
+
+    def outline(self) -> Any:
+        method = getattr(self.parent.outline(), self.method, None)
+        return None if method is None else method(*self.arguments)
 
     def transform(self, result: Any) -> U:
         __tracebackhide__ = True
@@ -249,16 +304,22 @@ class Inspect(_Applied[T]):
 
 
 class Select(_Step[U]):
-    """One element of the tuple that the parent yields."""
+    """One element of the tuple that the parent yields.
 
-    __slots__ = ("_index",)
+    Attributes:
+        index: which one; negative counts from the end.
+    """
+
+    __slots__ = ("index",)
+
+    plain = True
 
     def __init__(self, parent: DeviceOp[tuple[U, ...]], index: int) -> None:
         super().__init__(parent)
-        self._index = index
+        self.index = index
 
     def label(self) -> str:
-        return {0: "first", -1: "last"}.get(self._index, f"element {self._index}")
+        return {0: "first", -1: "last"}.get(self.index, f"element {self.index}")
 
     def transform(self, result: Any) -> U:
         if not isinstance(result, tuple) or not result:
@@ -267,7 +328,7 @@ class Select(_Step[U]):
                 f"{self.label()}: expected an operation that yields a tuple, got {got} from {self.parent!r}; leave "
                 f".{self.label()}() out, or yield a tuple"
             )
-        return cast("tuple[U, ...]", result)[self._index]
+        return cast("tuple[U, ...]", result)[self.index]
 
 
 class Zip(DeviceOp[tuple[Any, ...]]):

@@ -10,6 +10,7 @@ that it returns, and refuse a forwarded method that the result's type does not h
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cuda_async.errors import ArgumentTypeError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from cuda_async.core.device import Device
     from cuda_async.op import DeviceOp
 
-__all__ = ("ResultMethods",)
+__all__ = ("ResultMethods", "combinators")
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -101,9 +102,20 @@ def _single(op: OpT, method: str) -> OpT:
 
 def _forwarded(op: Any, method: str, *arguments: Any) -> DeviceOp[Any]:
     """The operation that yields what a method of the result of `op` returns."""
-    from cuda_async.combinators import Forwarded
+    if op.arity is not None:
+        _single(op, method)
+    return combinators().Forwarded(op, method, *arguments)
 
-    return Forwarded(_single(op, method), method, *arguments)
+
+@cache
+def combinators() -> Any:
+    """The module `combinators`, which imports this one.
+
+    It is found once, since an import takes longer than to make a step.
+    """
+    from cuda_async import combinators
+
+    return combinators
 
 
 class ResultMethods:
