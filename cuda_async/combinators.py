@@ -8,14 +8,24 @@ from __future__ import annotations
 
 import inspect
 import reprlib
+import sys
 from collections.abc import Callable, Generator, Iterable
-from typing import Any, TypeVar, cast, overload
+from functools import partial
+from typing import Any, ClassVar, TypeVar, cast, overload
 
 from cuda_async.core.context import ExecutionContext
+from cuda_async.core.operation import Operation
+from cuda_async.core.storage import Storage
+from cuda_async.core.stream import Stream
 from cuda_async.errors import ArgumentTypeError, as_text
+from cuda_async.fastpath import enqueue_chain
 from cuda_async.op import DeviceOp, into_op
+from cuda_async.site import site_of
 
-__all__ = ("Inspect", "Map", "Select", "Then", "Titled", "Value", "Zip", "empty", "value", "with_context", "zip")
+__all__ = (
+    "Forwarded", "Inspect", "Map", "Select", "Then", "Titled", "Value", "Zip",
+    "empty", "value", "with_context", "zip",
+)  # fmt: skip
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -62,12 +72,19 @@ def value(item: T) -> DeviceOp[T]:
 class _Step(DeviceOp[U]):
     """An operation that does something with the result of another."""
 
-    __slots__ = ("parent",)
+    __slots__ = ("failed", "parent")
 
-    def __init__(self, parent: DeviceOp[Any]) -> None:
-        parent.claim()  # first: where it raises, no operation was made that would warn of not having run
+    is_step = True
+
+    plain: ClassVar[bool] = False
+    """Whether it calls no function of the user's."""
+
+    def __init__(self, parent: DeviceOp[Any], frames: int = 3) -> None:
+        # Between this frame and the user's are mostly `__init__` of the subclass and the method of `DeviceOp`.
+        place = site_of(sys._getframe(frames))  # pyright: ignore[reportPrivateUsage]
+        parent.claim(place)  # first: where it raises, no operation was made that would warn of not having run
         self.parent = parent
-        super().__init__()
+        super().__init__(place)
 
     @property
     def graph_node(self) -> bool:  # type: ignore[override]  # a property for an attribute
@@ -92,7 +109,7 @@ class _Step(DeviceOp[U]):
         result: Any = yield parent
         for step in reversed(steps):
             try:
-                result = step.transform(context, result)
+                result = step.transform(result)
                 if isinstance(step, Then):
                     result = yield cast("DeviceOp[Any]", result)
             except BaseException:
@@ -105,7 +122,30 @@ class _Step(DeviceOp[U]):
         __tracebackhide__ = True
         return context.drive(self)
 
-    def transform(self, context: ExecutionContext, result: Any) -> Any:
+    def fast_path(self, *, waited: bool) -> Callable[[Stream], U] | None:
+        if not self.plain:
+            return None
+        steps: list[_Step[Any]] = [self]
+        base: Any = self.parent
+        while base.is_step:  # quicker than `isinstance`, which asks an ABC
+            if not base.plain:
+                return None
+            steps.append(base)
+            base = base.parent
+        steps.reverse()
+        fast = base.fast_steps(steps, waited=waited)
+        return None if fast is None else partial(enqueue_chain, steps, base, *fast)
+
+    def failed_part(self) -> Operation[Any] | None:
+        return getattr(self, "failed", None)  # set where enqueueing failed, and only there
+
+    def written(self) -> Iterable[Storage]:
+        op: DeviceOp[Any] = self.parent
+        while isinstance(op, _Step):
+            op = op.parent
+        return op.written()
+
+    def transform(self, result: Any) -> Any:
         """This step's result, of its parent's; for `Then`, the operation that yields it."""
         raise NotImplementedError
 
@@ -138,7 +178,7 @@ class Then(_Applied[U]):
         """False: what the function returns is not known before it is called."""
         return False
 
-    def transform(self, context: ExecutionContext, result: Any) -> DeviceOp[U]:
+    def transform(self, result: Any) -> DeviceOp[U]:
         """The operation that the function returns."""
         __tracebackhide__ = True
         return _checked(self._function(result), "then")
@@ -164,18 +204,74 @@ class Map(_Applied[U]):
 
     __slots__ = ()
 
-    def transform(self, context: ExecutionContext, result: Any) -> U:
+    def transform(self, result: Any) -> U:
         __tracebackhide__ = True
-        mapped: Any = self._function(result)
-        if inspect.iscoroutine(mapped):
-            mapped.close()
-            raise ArgumentTypeError(
-                "map: the function returned a coroutine; it is called while the operation is submitted and "
-                "cannot wait. Pass a plain function, and await the whole."
-            )
-        if isinstance(mapped, DeviceOp):
-            raise ArgumentTypeError("map: the function returned an operation, which would never run; use then().")
+        return _value_of(self._function(result))
+
+
+def _value_of(mapped: Any) -> Any:
+    """The value that a function given to `map` returned.
+
+    Raises:
+        ArgumentTypeError: it is a coroutine or an operation, which would never run.
+    """
+    kind: type = type(mapped)
+    if kind in _value_types:
         return mapped
+    if inspect.iscoroutine(mapped):
+        mapped.close()
+        raise ArgumentTypeError(
+            "map: the function returned a coroutine; it is called while the operation is submitted and "
+            "cannot wait. Pass a plain function, and await the whole."
+        )
+    if isinstance(mapped, DeviceOp):
+        raise ArgumentTypeError("map: the function returned an operation, which would never run; use then().")
+    if len(_value_types) < _MAX_VALUE_TYPES:
+        _value_types.add(kind)
+    return mapped
+
+
+_MAX_VALUE_TYPES = 256
+"""Types of results that are remembered, since to ask an ABC takes longer than most functions of results."""
+
+_value_types: set[type] = set()
+"""Types that are neither coroutines nor operations."""
+
+
+class Forwarded(_Step[U]):
+    """A `Map` that calls a method of the parent's result.
+
+    Attributes:
+        method: the method's name.
+        arguments: its arguments.
+    """
+
+    __slots__ = ("arguments", "method")
+
+    plain = True
+
+    def __init__(self, parent: DeviceOp[Any], method: str, *arguments: Any) -> None:
+        super().__init__(parent, 4)  # the fourth is `_forwarded` of `extension.py`
+        self.method = method
+        self.arguments = arguments
+
+    def label(self) -> str:
+        return "map"
+
+    def detail(self) -> str:
+        return self.method
+
+    def is_call(self, method: str) -> bool:
+        """Whether it calls a method without arguments."""
+        return self.method == method and not self.arguments
+
+    def outline(self) -> Any:
+        method = getattr(self.parent.outline(), self.method, None)
+        return None if method is None else method(*self.arguments)
+
+    def transform(self, result: Any) -> U:
+        __tracebackhide__ = True
+        return _value_of(getattr(result, self.method)(*self.arguments))
 
 
 class Titled(Map[U]):
@@ -201,32 +297,38 @@ class Inspect(_Applied[T]):
 
     __slots__ = ()
 
-    def transform(self, context: ExecutionContext, result: Any) -> T:
+    def transform(self, result: Any) -> T:
         __tracebackhide__ = True
         self._function(result)
         return result
 
 
 class Select(_Step[U]):
-    """One element of the tuple that the parent yields."""
+    """One element of the tuple that the parent yields.
 
-    __slots__ = ("_index",)
+    Attributes:
+        index: which one; negative counts from the end.
+    """
+
+    __slots__ = ("index",)
+
+    plain = True
 
     def __init__(self, parent: DeviceOp[tuple[U, ...]], index: int) -> None:
         super().__init__(parent)
-        self._index = index
+        self.index = index
 
     def label(self) -> str:
-        return {0: "first", -1: "last"}.get(self._index, f"element {self._index}")
+        return {0: "first", -1: "last"}.get(self.index, f"element {self.index}")
 
-    def transform(self, context: ExecutionContext, result: Any) -> U:
+    def transform(self, result: Any) -> U:
         if not isinstance(result, tuple) or not result:
             got = "an empty tuple" if isinstance(result, tuple) else type(result).__name__
             raise ArgumentTypeError(
                 f"{self.label()}: expected an operation that yields a tuple, got {got} from {self.parent!r}; leave "
                 f".{self.label()}() out, or yield a tuple"
             )
-        return cast("tuple[U, ...]", result)[self._index]
+        return cast("tuple[U, ...]", result)[self.index]
 
 
 class Zip(DeviceOp[tuple[Any, ...]]):

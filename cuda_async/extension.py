@@ -10,6 +10,7 @@ that it returns, and refuse a forwarded method that the result's type does not h
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cuda_async.errors import ArgumentTypeError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from cuda_async.core.device import Device
     from cuda_async.op import DeviceOp
 
-__all__ = ("ResultMethods",)
+__all__ = ("ResultMethods", "combinators")
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -99,6 +100,24 @@ def _single(op: OpT, method: str) -> OpT:
     return op
 
 
+def _forwarded(op: Any, method: str, *arguments: Any) -> DeviceOp[Any]:
+    """The operation that yields what a method of the result of `op` returns."""
+    if op.arity is not None:
+        _single(op, method)
+    return combinators().Forwarded(op, method, *arguments)
+
+
+@cache
+def combinators() -> Any:
+    """The module `combinators`, which imports this one.
+
+    It is found once, since an import takes longer than to make a step.
+    """
+    from cuda_async import combinators
+
+    return combinators
+
+
 class ResultMethods:
     """The methods that `DeviceOp` forwards to its result.
 
@@ -113,39 +132,39 @@ class ResultMethods:
 
     def reshape(self: _Yields[_HasReshape[R]], shape: int | tuple[int, ...] | list[int], *more: int) -> DeviceOp[R]:
         """The result's `reshape(shape)`."""
-        return _single(self, "reshape").map(lambda result: result.reshape(shape, *more))
+        return _forwarded(self, "reshape", shape, *more)
 
     def view(self: _Yields[_HasView[R]], shape: int | tuple[int, ...] | list[int], *more: int) -> DeviceOp[R]:
         """The result's `view(shape)`."""
-        return _single(self, "view").map(lambda result: result.view(shape, *more))
+        return _forwarded(self, "view", shape, *more)
 
     def slice(self: _Yields[_HasSlice[R]], *ranges: Any) -> DeviceOp[R]:
         """The result's `slice(*ranges)`."""
-        return _single(self, "slice").map(lambda result: result.slice(*ranges))
+        return _forwarded(self, "slice", *ranges)
 
     def transpose(
         self: _Yields[_HasTranspose[R]], axes: int | tuple[int, ...] | None = None, *more: int
     ) -> DeviceOp[R]:
         """The result's `transpose(axes)`."""
-        return _single(self, "transpose").map(lambda result: result.transpose(axes, *more))
+        return _forwarded(self, "transpose", axes, *more)
 
     def partition(
         self: _Yields[_HasPartition[R]], shape: int | str | tuple[int | str, ...] | list[int | str]
     ) -> DeviceOp[R]:
         """The result's `partition(shape)`."""
-        return _single(self, "partition").map(lambda result: result.partition(shape))
+        return _forwarded(self, "partition", shape)
 
     def try_partition(self: _Yields[_HasTryPartition[R]], shape: int | tuple[int, ...] | list[int]) -> DeviceOp[R]:
         """The result's `try_partition(shape)`."""
-        return _single(self, "try_partition").map(lambda result: result.try_partition(shape))
+        return _forwarded(self, "try_partition", shape)
 
     def unpartition(self: _Yields[_HasUnpartition[R]]) -> DeviceOp[R]:
         """The result's `unpartition()`."""
-        return _single(self, "unpartition").map(lambda result: result.unpartition())
+        return _forwarded(self, "unpartition")
 
     def unwrap_arc(self: _Yields[_HasUnwrapArc[R]]) -> DeviceOp[R]:
         """The result's `unwrap_arc()`."""
-        return _single(self, "unwrap_arc").map(lambda result: result.unwrap_arc())
+        return _forwarded(self, "unwrap_arc")
 
     # -- work on the device: operations on the same stream ------------------------------------
 

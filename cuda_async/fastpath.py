@@ -9,12 +9,13 @@ and `DeviceFuture` do the same, and tests compare the two.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from threading import get_ident
 from typing import Any, Generic, TypeVar
 
 from cuda_async.core import observers
 from cuda_async.core.future import DeviceFuture
-from cuda_async.core.lease import Lease, current_holder, end
+from cuda_async.core.lease import Lease, check_guards, current_holder, end, holders
 from cuda_async.core.nesting import refuse_nested
 from cuda_async.core.operation import Operation
 from cuda_async.core.policy import SchedulingPolicy, default_stream, next_stream
@@ -25,7 +26,18 @@ from cuda_async.driver.interface import DriverEvent
 from cuda_async.errors import outer_frames, shows_place
 from cuda_async.site import site_of
 
-__all__ = ("Enqueued", "async_on", "enqueue", "fast_path", "into_future", "leave", "schedule", "sync", "sync_on")
+__all__ = (
+    "Enqueued",
+    "async_on",
+    "enqueue",
+    "enqueue_chain",
+    "fast_path",
+    "into_future",
+    "leave",
+    "schedule",
+    "sync",
+    "sync_on",
+)
 
 T = TypeVar("T")
 
@@ -215,6 +227,63 @@ def enqueue(
             return Enqueued(op, stream, leases, event, handles)
     except BaseException as error:
         return take_over(op, stream, error=error, leases=leases)
+
+
+class _Submission:
+    """The place of a run while methods of results are called where there is no run."""
+
+    __slots__ = ()
+
+    @property
+    def allies(self) -> set[object]:
+        """None: no earlier work is told of it."""
+        return set()
+
+
+def enqueue_chain(
+    steps: Sequence[Any], base: Operation[Any], enqueue: Callable[[Stream], Any], done: int, stream: Stream
+) -> Any:
+    """Enqueue an operation that is followed by steps, without a run.
+
+    Returns the result of the last step.
+
+    Args:
+        steps: the steps in their order, of which the last one has begun.
+        base: the operation.
+        enqueue: enqueues it, and does the first steps as well.
+        done: how many.
+        stream: where it is enqueued.
+    """
+    chain: Any = steps[-1]
+    for step in steps:
+        if step is not chain:
+            step.begin(composed=True)
+    leases = base.begin(composed=True)
+    part = base
+    try:
+        for lease in leases:
+            if lease.guarded:
+                check_guards(leases, None)
+        result = enqueue(stream)
+        if done < len(steps):
+            submission, thread = _Submission(), get_ident()
+            for lease in leases:
+                lease.run = submission  # as of a run: methods of the result may use what is lent to the operation
+            try:
+                holders[thread] = submission
+                for part in steps[done:]:
+                    result = part.transform(result)
+            finally:
+                holders.pop(thread, None)
+                for lease in leases:
+                    lease.run = None
+    except BaseException:
+        if part is not chain:
+            chain.failed = part
+        raise
+    finally:
+        chain.leases.extend(leases)  # also where it failed: a part may be enqueued, and use what was lent
+    return result
 
 
 class _FastFuture(DeviceFuture[T]):

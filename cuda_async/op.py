@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from cuda_async.compat import OldMethods
 from cuda_async.core.operation import Operation
 from cuda_async.errors import ArgumentTypeError, ContextError
-from cuda_async.extension import ResultMethods
+from cuda_async.extension import ResultMethods, combinators
 from cuda_async.hints import NotItsResult
 from cuda_async.picture import expression, picture_of_op
 from cuda_async.site import format_site
@@ -146,9 +146,7 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
             >>> value((1, 2)).first().sync()
             1
         """
-        from cuda_async.combinators import Select
-
-        return Select(self, 0)
+        return combinators().Select(self, 0)
 
     def last(self: DeviceOp[tuple[U, ...]]) -> DeviceOp[U]:
         """The last element of the tuple that this yields.
@@ -158,9 +156,7 @@ class DeviceOp(Operation[T_co], ResultMethods, OldMethods, NotItsResult, Generic
             >>> value((1, 2)).last().sync()
             2
         """
-        from cuda_async.combinators import Select
-
-        return Select(self, -1)
+        return combinators().Select(self, -1)
 
     def unzip(self: DeviceOp[tuple[U, ...]], n: int | None = None) -> tuple[DeviceOp[U], ...]:
         """One operation for each element of the tuple that this yields.

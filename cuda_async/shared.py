@@ -209,7 +209,7 @@ class SharedDeviceOp(DeviceOp[T]):
         """Another handle to the same result."""
         return SharedDeviceOp(self._once)
 
-    def claim(self) -> None:
+    def claim(self, site: Place | None = None) -> None:
         """Do nothing: being a part of another operation does not use it up."""
 
     def begin(self, *, composed: bool, site: Place | None = None) -> list[Lease]:

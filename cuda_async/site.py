@@ -70,7 +70,13 @@ def site_of(frame: FrameType) -> Place:
     code = frame.f_code
     if _files.get(code.co_filename) is False:  # known to be a user's; of other files `user_site` finds that out
         return (code, frame.f_lasti)
-    return user_site()
+    while _files.get(frame.f_code.co_filename):  # of this package: mostly a frame or two
+        outer = frame.f_back
+        if outer is None:
+            return user_site()
+        frame = outer
+    code = frame.f_code
+    return (code, frame.f_lasti) if _files.get(code.co_filename) is False else user_site()
 
 
 def site_at(place: Place) -> Site:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, Self, TypedDict, U
 
 from cutile.backend.interface import DEFAULT_OPTIONS, OPTIONS_ELSEWHERE, CompileOptions
 from cutile.compile.declared import AccessRules, Declared, checked_hints, checked_options
-from cutile.compile.kernels import KernelCache
+from cutile.compile.kernels import KernelCache, plan_key
 from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError, KernelTypeError, own_keywords
 from cutile.launch.arguments import check_argument, give_back
 from cutile.launch.kernel_op import KernelOp
@@ -67,6 +67,7 @@ class Kernel:
         self._function: Any = function
         self._declared = declared
         self._options = declared.default
+        self._more = plan_key(_NO_GENERICS, declared.default)
         self._space: Space | None = None
         self._launchable = self._renew()
         functools.update_wrapper(self, function)
@@ -105,14 +106,20 @@ class Kernel:
         if function.__code__ is not launchable.code or function.__kwdefaults__ != launchable.defaults:
             launchable = self._renew()
         if len(arguments) == launchable.arity and not named:
-            op = KernelOp(launchable, arguments, _NO_GENERICS, self._options)
+            op = KernelOp(launchable, arguments, _NO_GENERICS, self._options, self._more)
             return op if self._space is None else op.search(self._space)
+        if len(arguments) == launchable.arity:
+            known = launchable.known_generics(named)
+            if known is not None:
+                return KernelOp(launchable, arguments, known[0], self._options, known[1])
+        all_named = dict(named)
         grid = named.pop("grid", None) if "grid" in named and not _has(launchable, "grid") else None
         try:
             launchable, parts, generics = self._bound_arguments(launchable, arguments, named)
         except (ArgumentError, GenericsError):
             give_back(leaves_of((*arguments, *named.values())))
             raise
+        launchable.learn_generics(all_named, generics, self._options)
         op = KernelOp(launchable, parts, generics, self._options)
         if grid is not None:
             op.grid(grid)
@@ -218,6 +225,7 @@ class Kernel:
         A module that is reloaded defines its kernels anew.
         """
         self._function, self._declared, self._options = other._function, other._declared, other._options
+        self._more = other._more
         self._space = other._space
         self._renew()
 

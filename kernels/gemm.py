@@ -1,5 +1,7 @@
 """Matrix product: z = x @ y, accumulated in float32. Bound by arithmetic."""
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 import cutile as ct
@@ -61,14 +63,16 @@ def matmul(
         array([[ 2.,  4.],
                [ 8., 14.]], dtype=float32)
     """
-    m, n = _shape(x, y, bias, residual)
-    plain = bias is None and residual is None and activation == "none" and not use_fast_acc
-    fused = {"bias": bias is not None, "residual": residual is not None}
-    facts = facts_of(x, y, out, **fused, fast=use_fast_acc, alone=plain)
-    best = choose(m, n, x.shape[1], x.dtype, x.device, **facts)
-    dtype = bf16 if x.dtype in (ct.f8e4m3fn, ct.f8e5m2) else x.dtype
-    part = (api.empty((m, n), dtype) if out is None else out).partition(tile or (best.rows, best.columns))
-    step = depth or best.depth
+    fused = bias is not None, residual is not None, bool(use_fast_acc)
+    plain = activation == "none" and fused == _NOTHING
+    chip = x.device.properties
+    facts = x.spec(), y.spec(), None if out is None else out.spec()
+    key = *facts, chip.arch, chip.multiprocessor_count, fused, plain
+    cut = _cuts.get(key) or _cut(key, x, y, out)
+    if not plain:
+        _check_fused(cut.shape, bias, residual)
+    part = (api.empty(cut.shape, cut.dtype) if out is None else out).partition(tile or cut.tile)
+    step = depth or cut.depth
     if plain:
         op = gemm(part, x, y, BK=step)
     else:
@@ -83,7 +87,7 @@ def matmul(
         # What the flags leave out is not read, so that any tensor may stand there.
         op = gemm_fused(part, x, y, y if bias is None else bias, y if residual is None else residual, BK=step, **flags)
     if options is None and tile is None:
-        options = best.options
+        options = cut.options
     if options is not None:
         op = op.compile_options(options)
     return op.first().unpartition()
@@ -108,16 +112,56 @@ def facts_of(
     return {"held": held, "lie": lie, "halves": may_be_halved(x, y, out), "fast": fast, "three": alone}
 
 
-def _shape(x: ct.Tensor, y: ct.Tensor, bias: ct.Tensor | None, residual: ct.Tensor | None) -> tuple[int, int]:
-    """The result's shape; raises ValueError where the operands' do not fit."""
+class _Cut(NamedTuple):
+    """The result of a product, and how the product is cut."""
+
+    shape: tuple[int, int]
+    dtype: type[ct.DType]
+    tile: tuple[int, int]
+    depth: int
+    options: ct.CompileOptions | None
+
+
+_MAX_CUTS = 1024
+"""Products whose cut is remembered: a launch on the GPU takes less time than the choice."""
+
+_cuts: dict[tuple[Any, ...], _Cut] = {}
+
+_NOTHING = False, False, False
+"""Neither a bias, nor a residual, nor fast sums."""
+
+
+def _cut(key: tuple[Any, ...], x: ct.Tensor, y: ct.Tensor, out: ct.Tensor | None) -> _Cut:
+    """Choose how a product is cut, and remember it.
+
+    Args:
+        key: the facts of the tensors, those of the device, and what follows the product.
+        x, y, out: as for `matmul`.
+
+    Raises:
+        ValueError: the shapes of the operands do not fit.
+    """
     if x.ndim != 2 or y.ndim != 2 or x.shape[1] != y.shape[0]:
         raise ct.ArgumentError(f"matmul: expected shapes (m, k) and (k, n), got {x.shape} and {y.shape}")
     m, n = x.shape[0], y.shape[1]
+    *_, (bias, residual, fast), plain = key
+    facts = facts_of(x, y, out, bias=bias, residual=residual, fast=fast, alone=plain)
+    best = choose(m, n, x.shape[1], x.dtype, x.device, **facts)
+    dtype = bf16 if x.dtype in (ct.f8e4m3fn, ct.f8e5m2) else x.dtype
+    cut = _Cut((m, n), dtype, (best.rows, best.columns), best.depth, best.options)
+    if len(_cuts) >= _MAX_CUTS:
+        _cuts.clear()
+    _cuts[key] = cut
+    return cut
+
+
+def _check_fused(shape: tuple[int, int], bias: ct.Tensor | None, residual: ct.Tensor | None) -> None:
+    """Refuse a bias or a residual that does not fit a result of this shape. Raises ValueError."""
+    m, n = shape
     if bias is not None and bias.shape != (n,):
         raise ct.ArgumentError(f"matmul: bias: expected the shape {(n,)}, got {bias.shape}")
     if residual is not None and residual.shape != (m, n):
         raise ct.ArgumentError(f"matmul: residual: expected the shape {(m, n)}, got {residual.shape}")
-    return m, n
 
 
 def _problem(case: Case, rng: np.random.Generator) -> Problem:

@@ -39,6 +39,7 @@ __all__ = (
     "enter",
     "holders",
     "lend",
+    "is_lent_elsewhere",
     "link",
     "refuse_conflicts",
     "settle",
@@ -436,6 +437,18 @@ def refuse_conflicts(uses: Sequence[Use], owner: object, site: Place) -> None:
         enter(lease)
     finally:
         end((lease,))
+
+
+def is_lent_elsewhere(leases: Sequence[Lease]) -> bool:
+    """Whether a lease is not of the run that this thread submits.
+
+    It may have ended.
+    """
+    run = current_holder() if leases else None
+    for lease in reversed(leases):  # noqa: SIM110 - backwards, as in `_conflict`; `any` would make a generator
+        if run is None or lease.run is not run:
+            return True
+    return False
 
 
 def check_guards(leases: Iterable[Lease], run: Holder | None) -> None:

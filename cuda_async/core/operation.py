@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from cuda_async.core.lease import Lease, PlainUse, Use, end, enter, words_of
@@ -47,6 +47,9 @@ class Operation(ABC, Generic[T_co]):
 
     graph_node: bool = False
     """Whether it can be recorded in a graph scope: it neither allocates nor frees memory."""
+
+    is_step: ClassVar[bool] = False
+    """Whether it does something with the result of another, its `parent`, and no more."""
 
     arity: int | None = None
     """The length of the tuple that the operation yields, where it is known before it runs."""
@@ -92,12 +95,42 @@ class Operation(ABC, Generic[T_co]):
     def fast_path(self, *, waited: bool) -> Callable[[Stream], T_co] | None:
         """A function that does what `execute` does on a stream, without a run; or None.
 
-        For an operation without parts that needs none of a run's records: it makes no memory and brings nothing to the
-        host. None, as here, is always right.
+        For an operation that needs none of a run's records: it brings nothing to the host, `written` has the memory
+        that it makes, and `failed_part` the part that failed. None, as here, is always right.
 
         Args:
             waited: whether this object lives until the device is done. If not, the work must not need anything that
                 only this object keeps alive.
+        """
+        return None
+
+    def fast_steps(self, steps: Sequence[Any], *, waited: bool) -> tuple[Callable[[Stream], Any], int] | None:
+        """`fast_path` of an operation that is followed by steps.
+
+        With it comes how many of the steps the function does as well.
+
+        Args:
+            steps: operations, of which the first does something with the result of this one, and each other with that
+                of the one before. They call no function of the user's.
+            waited: as for `fast_path`.
+        """
+        enqueue = self.fast_path(waited=waited)
+        return None if enqueue is None else (enqueue, 0)
+
+    def outline(self) -> Any:
+        """Its result without memory, where that is known before it runs.
+
+        Else None, as here.
+
+        An outline is a library's own. It has those methods of the result whose results have outlines, too. Its ops make
+        new memory and do no more.
+        """
+        return None
+
+    def failed_part(self) -> Operation[Any] | None:
+        """The part whose execution failed, where a function of `fast_path` raised.
+
+        None, as here, for an operation without parts, or where none failed.
         """
         return None
 
@@ -165,8 +198,11 @@ class Operation(ABC, Generic[T_co]):
 
     # -- life ---------------------------------------------------------------------------------
 
-    def claim(self) -> None:
+    def claim(self, site: Place | None = None) -> None:
         """Mark the operation as part of another. For combinators.
+
+        Args:
+            site: the user's line that composes; by default it is found by the frames.
 
         Raises:
             OwnershipError: the operation was used before.
@@ -174,7 +210,7 @@ class Operation(ABC, Generic[T_co]):
         if self._state != BUILT:
             self._refuse()
         self._state = _COMPOSED
-        self._used = user_site()
+        self._used = user_site() if site is None else site
 
     def begin(self, *, composed: bool, site: Place | None = None) -> list[Lease]:
         """Mark the operation as run, and return its leases, which `execute` may extend.

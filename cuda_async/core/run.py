@@ -244,7 +244,10 @@ class Run(Generic[T]):
         self._result = handles
         self._error = error
         if error is not None:
-            add_path(error, [op], self.stream)
+            path: list[Operation[Any]] = [op]
+            while (part := path[-1].failed_part()) is not None:
+                path.append(part)
+            add_path(error, path, self.stream)
         self.kept.append(op)
         self.written += op.written()
         self.adopt(self._own)

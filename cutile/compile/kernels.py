@@ -229,6 +229,18 @@ class Plan:
         return len(self._compiled) + sum(map(len, self._variants.values()))
 
 
+_options: dict[CompileOptions, object] = {}
+"""An object for each set of options: part of keys, since options take long to hash."""
+
+
+def plan_key(generics: Mapping[str, Any], options: CompileOptions) -> tuple[Hashable, ...]:
+    """The item of a plan's key that tells generics and options; empty for neither."""
+    if not generics and options is DEFAULT_OPTIONS:  # `is`: most launches have this very object
+        return ()
+    token = _options.get(options)
+    return (*generics_key(generics), _options.setdefault(options, object()) if token is None else token)
+
+
 class KernelCache:
     """A kernel: its source when decorated, its signature, its specializations.
 
@@ -293,9 +305,7 @@ class KernelCache:
             ]
         else:
             classes = [fact[0] for fact in facts if fact is not None]
-        if generics or options is not DEFAULT_OPTIONS:  # `is`: most launches have this very object
-            classes += [*generics_key(generics), options]
-        key = tuple(classes)
+        key = (*classes, plan_key(generics, options))
         plan = self.plans.get(key)
         if plan is None:
             specialization = specialize(self.signature, facts, generics, options.max_divisibility)

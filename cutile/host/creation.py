@@ -7,19 +7,23 @@ block, and the device doubles the filled part by copies until the tensor is full
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
-from cuda_async import Device, DeviceOp, ExecutionContext, Use, default_device, upload
+from cuda_async import Device, DeviceOp, ExecutionContext, Storage, Stream, Use, default_device, upload
 from cuda_async.foreign import import_stream
+from cuda_async.site import site_of
 from cuda_async.trace import AbsentStorage
 from cutile.conversion import convert as converted
 from cutile.conversion import element
 from cutile.dtypes import DTypeLike, f4e2m1fnx2, f32, f64, i64
 from cutile.errors import ArgumentError, ArgumentTypeError, as_text
 from cutile.host.memory import Array, array_of, for_rows, runs_host_code
+from cutile.host.outline import TensorOutline, tensor_outline
 from cutile.host.shapes import (
     DTypeSpec,
     ShapeLike,
@@ -127,7 +131,8 @@ class Create(DeviceOp[Tensor]):
     __slots__ = ("_dtype", "_shape")
 
     def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
-        super().__init__()
+        # The frames: this one, the function of `api`, the user's (mostly).
+        super().__init__(site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]
         self._shape = shape
         self._dtype = dtype
 
@@ -148,7 +153,22 @@ class Create(DeviceOp[Tensor]):
 class Empty(Create):
     """A tensor with undefined contents."""
 
-    __slots__ = ()
+    __slots__ = ("_made",)
+
+    def outline(self) -> TensorOutline | None:
+        return tensor_outline(self._dtype, self._shape)
+
+    def fast_path(self, *, waited: bool) -> Callable[[Stream], Tensor] | None:
+        outline = self.outline()
+        return None if outline is None else partial(self._allocate, outline)
+
+    def _allocate(self, outline: TensorOutline, stream: Stream) -> Tensor:
+        storage = self._made = Storage.allocate(stream, outline.nbytes)
+        return outline.at(storage)
+
+    def written(self) -> Iterable[Storage]:
+        made = getattr(self, "_made", None)  # set by the fast path
+        return () if made is None else (made,)
 
 
 class Full(Create):

@@ -9,15 +9,16 @@ a fixed number of tile blocks, for persistent kernels.
 from __future__ import annotations
 
 import math
+import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, SupportsIndex, cast
 
 import numpy as np
 
 from cuda_async import OwnershipError, Storage, Use
-from cuda_async.core.lease import refuse_conflicts
-from cuda_async.site import Site, format_site, kept_by_notebook, user_site
+from cuda_async.core.lease import is_lent_elsewhere, refuse_conflicts
+from cuda_async.site import Place, format_site, kept_by_notebook, site_of, user_site
 from cutile import language
 from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError, MissingGenericsError
@@ -33,15 +34,13 @@ if TYPE_CHECKING:
 
 __all__ = (
     "BorrowedPartition", "Holder", "MappedLaunchPartition", "MutBorrow", "Partition", "TileLike",
-    "as_any_tile", "as_tile", "is_open",
+    "as_any_tile", "as_tile", "is_open", "is_padded",
 )  # fmt: skip
 
 TileLike = ShapeLike | str | Sequence[SupportsIndex | str]
 """The extents of a tile. A name stands for an extent that each launch's generics give."""
 
 _MAX_AXES = 8  # axes of a partition; a grid has three, and its last one counts the tiles of all further axes
-
-
 _MIN_WARNED = 1 << 20  # elements of a tile
 _MAX_PADDING = 64  # elements of a tile for each one of the tensor; a larger tile is most likely a mistake
 
@@ -83,7 +82,7 @@ def as_tile(shape: ShapeLike, extents: tuple[int, ...]) -> tuple[int, ...]:
             f"partition shape: it must have {len(extents)} extent{'s' * (len(extents) != 1)}, one for each axis of the "
             f"tensor of shape {extents}, got {tile}. Give as many, or reshape the tensor first."
         )
-    if math.prod(tile) >= _MIN_WARNED and math.prod(tile) > _MAX_PADDING * math.prod(extents):
+    if is_padded(tile, extents):
         warnings.warn_explicit(
             f"partition shape: a tile of {tile} has {math.prod(tile)} elements, of which the tensor of shape {extents} "
             "has few; kernels compute with all of them, which takes long. Take a smaller tile.",
@@ -91,6 +90,12 @@ def as_tile(shape: ShapeLike, extents: tuple[int, ...]) -> tuple[int, ...]:
             *user_site(),
         )
     return tile
+
+
+def is_padded(tile: Iterable[Any], extents: tuple[int, ...]) -> bool:
+    """Whether a tile is much larger than its tensor, most likely by mistake."""
+    elements = math.prod(tile)
+    return elements >= _MIN_WARNED and elements > _MAX_PADDING * math.prod(extents)
 
 
 def is_open(shape: object) -> bool:
@@ -127,7 +132,8 @@ class _TiledTensor(language.Partition):
     def __init__(self, tensor: Tensor, tiled: TiledView | OpenTiledView) -> None:
         self._tensor = tensor
         self._tiled = tiled
-        self._site: Site = user_site()
+        # The frames: this one, the method that makes a partition, the user's.
+        self._site: Place = site_of(sys._getframe(2))  # pyright: ignore[reportPrivateUsage]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -307,8 +313,10 @@ class Partition(OldPartitionMethods, _TiledTensor):
     __slots__ = ("_ended",)
 
     def __init__(self, tensor: Tensor, tiled: TiledView | OpenTiledView) -> None:
-        super().__init__(tensor, tiled)
-        self._ended: Site | None = None
+        self._tensor = tensor  # as the base class, whose call each `tensor.partition(...)` would pay for
+        self._tiled = tiled
+        self._site = site_of(sys._getframe(2))  # pyright: ignore[reportPrivateUsage]
+        self._ended: Place | None = None
 
     def unpartition(self) -> Tensor:
         """Give the tensor back: the very object that was partitioned.
@@ -326,7 +334,7 @@ class Partition(OldPartitionMethods, _TiledTensor):
         """
         self._check()
         _refuse_in_flight(self._tiled.view, self._site)
-        self._ended = user_site()
+        self._ended = site_of(sys._getframe(1))  # pyright: ignore[reportPrivateUsage]
         self.__kernel_give_back__()
         return self._tensor
 
@@ -497,9 +505,10 @@ class MutBorrow:
         return f"{self._tensor!r}.mut"
 
 
-def _refuse_in_flight(view: View, site: Site) -> None:
+def _refuse_in_flight(view: View, site: Place) -> None:
     """Raise `OwnershipError` if an unfinished operation elsewhere writes the view."""
-    refuse_conflicts((Use("tensor", view.storage, False, *view.byte_range),), object(), site)
+    if is_lent_elsewhere(view.storage.leases):
+        refuse_conflicts((Use("tensor", view.storage, False, *view.byte_range),), object(), site)
 
 
 class MappedLaunchPartition:

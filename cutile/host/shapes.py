@@ -26,6 +26,7 @@ __all__ = (
     "index_layout",
     "is_contiguous",
     "is_same_shape",
+    "new_bytes",
     "reshape_shape",
     "row_major_strides",
     "show_shape",
@@ -64,6 +65,9 @@ def show_shape(shape: tuple[int, ...]) -> str:
 
 
 def _integers(shape: ShapeLike, argument: str) -> tuple[int, ...]:
+    kind: object = type(shape)
+    if kind is tuple and _INTEGERS.issuperset(map(type, cast("tuple[object, ...]", shape))):
+        return cast("tuple[int, ...]", shape)
     items = (shape,) if hasattr(shape, "__index__") else shape
     try:
         return tuple(operator.index(item) for item in cast("Sequence[SupportsIndex]", items))
@@ -138,6 +142,14 @@ def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
         strides.append(step)
         step *= max(extent, 1)  # an empty axis counts as one element, as in NumPy
     return tuple(reversed(strides))
+
+
+def new_bytes(dtype: DTypeLike, shape: tuple[int, ...], strides: tuple[int, ...], *, spare: int = 0) -> int:
+    """Bytes of a new contiguous tensor, and of `spare` elements more.
+
+    Never 0: empty tensors have addresses.
+    """
+    return dtype.bits // 8 * ((strides[0] * max(shape[0], 1) if shape else 1) + spare)
 
 
 def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

@@ -40,7 +40,7 @@ from cuda_async.foreign import import_stream, wait_for_writer
 from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.memory import Array, array_of, for_rows, runs_host_code
-from cutile.host.shapes import is_contiguous, row_major_strides
+from cutile.host.shapes import is_contiguous, new_bytes, row_major_strides
 from cutile.launch.views import View
 
 __all__ = (
@@ -69,9 +69,7 @@ def fresh(context: ExecutionContext, dtype: DTypeLike, shape: tuple[int, ...], *
     Their contents are undefined.
     """
     strides = row_major_strides(shape)
-    size = dtype.bits // 8
-    nbytes = size * ((strides[0] * max(shape[0], 1) if shape else 1) + spare)  # never 0: empty tensors have addresses
-    return View(context.allocate(nbytes), 0, dtype, shape, strides)
+    return View(context.allocate(new_bytes(dtype, shape, strides, spare=spare)), 0, dtype, shape, strides)
 
 
 class _Fresh(DeviceOp[View]):

@@ -3,6 +3,7 @@
 They stand in place of the general way.
 
     recognizer   a call's arguments -> what a launch needs      general way: `Launchable.check`, `plan` and `grid`
+    finder       checked arguments -> plan and grid             general way: `Launchable.plan` and `grid`
     enqueuer     that -> the driver's call                      general way: `CompiledKernel` (`compiled_kernel.py`)
     repeater     addresses and numbers -> the driver's call     general way: the two above
 
@@ -25,11 +26,11 @@ import functools
 import linecache
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from cuda_async import OwnershipError, Storage
+from cuda_async import DeviceOp, OwnershipError, Storage
 from cuda_async.core.lease import Lease
 from cutile.backend.interface import Argument, Parameter
 from cutile.compile.driver import Compiled
@@ -46,22 +47,30 @@ if TYPE_CHECKING:
 
 __all__ = (
     "Enqueue",
+    "Recognize",
     "Recognized",
+    "Recognizers",
     "ViewUse",
     "define",
     "enqueue_text",
     "enqueuer",
     "expression",
+    "finder",
+    "finder_text",
     "number_of",
     "numbers_of",
     "recognizer",
     "recognizer_text",
     "repeat_text",
     "repeater",
+    "unrecognized",
 )
 
 _MAX_TEXTS = 4096
 """Texts kept for tracebacks, about a kilobyte each. Tracebacks through later functions show no lines."""
+
+_MAX_TYPES = 256
+"""Types of arguments of a kernel whose recognizer is kept; others are looked up anew."""
 
 _texts: dict[str, str] = {}
 
@@ -135,8 +144,18 @@ def number_of(parameter: Parameter) -> Number:
 ViewUse = tuple[str, Storage, bool, int, int]
 """An argument's bytes that a launch reads or writes: the fields of `cuda_async.Use` in a plain tuple, made faster."""
 
-Recognized = tuple[list[Checked], "Sequence[ViewUse]", "Plan", Grid, bool]
-"""Checked arguments, their uses, the plan, the grid, and whether no other lease is on their memory."""
+Recognized = tuple[list[Checked], "Sequence[ViewUse]", "Plan | None", "Grid | None", "bool | None"]
+"""Checked arguments, their uses, the plan, the grid, and whether no other lease is on their memory.
+
+Where some arguments are ops: the other arguments, no plan and no grid, and None in place of True.
+"""
+
+Recognize = Callable[[tuple[Any, ...], Lease, "tuple[Any, ...] | None"], "Recognized | None"]
+"""`recognize(arguments, lease, more)`: check arguments, and lend them to a lease.
+
+`more` is the part of a plan's key that tells generics and options; None where nobody knows it. The result is None for
+arguments of unusual kinds, or of a specialization that no call has made yet.
+"""
 
 Enqueue = Callable[["Sequence[Checked]", "Sequence[ViewUse]", Grid, "Stream"], None]
 """`enqueue(checked, uses, grid, stream)`: verify the launch, order its memory, launch."""
@@ -145,52 +164,139 @@ Repeat = Callable[..., None]
 """`repeat(stream, *addresses and numbers)`: launch with other addresses and numbers than the last time."""
 
 
-def recognizer(kernel: KernelCache) -> Callable[[tuple[Any, ...], Lease], Recognized | None]:
-    """Make the function that recognizes arguments, and lends them to a lease.
+def unrecognized(arguments: tuple[Any, ...], lease: Lease, more: tuple[Any, ...] | None) -> None:
+    """The recognizer of kernels whose arguments only the general way checks."""
 
-    It returns None for arguments of unusual kinds, or of a specialization that no call has made yet.
+
+class Recognizers(dict[tuple[type, ...], Recognize]):
+    """The recognizers of a kernel, by the types of arguments.
+
+    They differ in which arguments are ops.
+    """
+
+    def __init__(self, kernel: KernelCache) -> None:
+        super().__init__()
+        self._kernel = kernel
+        self._by_ops: dict[tuple[int, ...], Recognize] = {}
+        self._seen: dict[tuple[int, ...], set[tuple[Any, ...]]] = {}
+
+    def __missing__(self, types: tuple[type, ...]) -> Recognize:
+        signature = self._kernel.signature
+        # The general way checks scalars whose dtype is a generic, and raw pointers.
+        if signature.generic_scalars or any(each.kind == "pointer" for each in signature.parameters):
+            recognize = unrecognized
+        else:
+            ops = tuple(position for position, kind in enumerate(types) if issubclass(kind, DeviceOp))
+            recognize = self._by_ops.get(ops)
+            if recognize is None:
+                seen = self._seen.setdefault(ops, set())
+                recognize = self._by_ops[ops] = recognizer(self._kernel, ops, seen)
+        if len(self) < _MAX_TYPES:
+            self[types] = recognize
+        return recognize
+
+    def learn(self, checked: Sequence[Checked]) -> None:
+        """Have arguments of the same layouts recognized.
+
+        The general way has checked them.
+
+        Args:
+            checked: the arguments; None for ops.
+        """
+        ops = tuple(position for position, each in enumerate(checked) if each is None)
+        parameters = zip(self._kernel.signature.parameters, checked, strict=True)
+        layouts = tuple(cast("Any", view).layout for each, view in parameters if each.kind != "scalar" and view)
+        seen = self._seen.setdefault(ops, set())
+        if None not in layouts and len(seen) < _MAX_TYPES:
+            seen.add(layouts)
+
+
+def recognizer(kernel: KernelCache, ops: Sequence[int] = (), seen: Set[tuple[Any, ...]] = frozenset()) -> Recognize:
+    """Make a function that recognizes arguments.
+
+    Args:
+        kernel: the kernel.
+        ops: the positions of arguments that are ops: these are left out.
+        seen: where some are ops, the layouts of other arguments that were found to be right.
     """
     signature = kernel.signature
 
     def scalar(position: int, argument: Any) -> Checked:
         return None if is_op(argument) else check_position(signature, position, argument)
 
-    scope = {"OwnershipError": OwnershipError, "plans": kernel.plans, "scalar": scalar}
-    return define(f"recognize arguments of {signature.name}", recognizer_text(signature), scope)
+    scope = {"OwnershipError": OwnershipError, "plans": kernel.plans, "scalar": scalar, "seen": seen}
+    return define(f"recognize arguments of {signature.name}", recognizer_text(signature, ops), scope)
 
 
-def recognizer_text(signature: Signature) -> str:
-    """The text of a kernel's recognizer."""
-    parameters = list(enumerate(signature.parameters))
+def recognizer_text(signature: Signature, ops: Sequence[int] = ()) -> str:
+    """The text of a kernel's recognizer; arguments are as for `recognizer`."""
+    everything = list(enumerate(signature.parameters))
+    parameters = [(i, parameter) for i, parameter in everything if i not in ops]
     tensors = [(i, parameter) for i, parameter in parameters if parameter.kind != "scalar"]
     uses = [f"({each.title!r}, s{i}, {each.writes}, c{i}.start, c{i}.stop)," for i, each in tensors]
-    keys = [f"c{i}.facts," if each.declares else f"c{i}.layout," for i, each in tensors]
     unknown = [f"c{i} is None" for i, each in parameters if each.kind == "scalar"]
-    disagreeing = [
-        f"c{each.position}.shape[{each.axis}] != c{each.other}.shape[{each.other_axis}]"
-        for each in signature.agreements
-    ]
-    outputs = [f"c{i}" for i, each in tensors if each.kind == "mut"]
-    grid = f"{outputs[0]}.grid" if outputs else "None"
+    plan, grid, alone = "None", "None", "True"
+    find: list[str] = []
+    if ops:
+        unknown.insert(0, f"({' '.join(f'c{i}.layout,' for i, _ in tensors)}) not in seen")
+    else:
+        key, doubts, grid = _plan_words(signature)
+        plan, find, unknown = "plan", [f"    plan = plans.get({key})"], ["plan is None", *unknown, *doubts]
+    if tensors:
+        alone = f"{''.join(f'len(l{i}) == ' for i, _ in tensors)}1"
     lines = [
-        "def recognize(arguments, lease):",
-        f"    {_names('a', parameters)} = arguments" if parameters else "    pass",
+        "def recognize(arguments, lease, more):",
+        f"    {_names('a', everything)} = arguments" if everything else "    pass",
         "    try:",
         *(f"        c{i} = {_checked_text(i, parameter)}" for i, parameter in parameters),
         *([] if parameters else ["        pass"]),
         "    except (AttributeError, OwnershipError):",
         "        return None",
-        f"    plan = plans.get(({' '.join(keys)}))",
-        f"    if {' or '.join(['plan is None', *unknown, *_grid_unclear(outputs), *disagreeing])}:",
-        "        return None",
+        *find,
+        *([f"    if {' or '.join(unknown)}:", "        return None"] if unknown else []),
         *(f"    s{i} = c{i}.storage" for i, _ in tensors),
         "    uses = lease.uses = (",
         *(f"        {use}" for use in uses),
         "    )",
         # Append before counting: of two threads that lend the same memory, at least one counts both leases.
         *(f"    l{i} = s{i}.leases; l{i}.append(lease)" for i, _ in tensors),
-        f"    alone = {''.join(f'len(l{i}) == ' for i, _ in tensors)}1",
-        f"    return [{_names('c', parameters)}], uses, plan, {grid}, alone",
+        f"    alone = {alone}",
+        f"    return [{' '.join('None,' if i in ops else f'c{i},' for i, _ in everything)}], uses, {plan}, {grid}, "
+        + ("None if alone else False" if ops else "alone"),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _plan_words(signature: Signature) -> tuple[str, list[str], str]:
+    """The key of a plan, doubts whether it is the launch's, and the grid, as text."""
+    tensors = [(i, each) for i, each in enumerate(signature.parameters) if each.kind != "scalar"]
+    keys = [f"c{i}.facts," if each.declares else f"c{i}.layout," for i, each in tensors]
+    disagreeing = [
+        f"c{each.position}.shape[{each.axis}] != c{each.other}.shape[{each.other_axis}]"
+        for each in signature.agreements
+    ]
+    outputs = [f"c{i}" for i, each in tensors if each.kind == "mut"]
+    doubts = [*_grid_unclear(outputs), *disagreeing]
+    return f"({' '.join([*keys, 'more'])},)", doubts, f"{outputs[0]}.grid" if outputs else "None"
+
+
+def finder(kernel: KernelCache) -> Callable[[Sequence[Checked], tuple[Any, ...]], tuple[Plan, Grid] | None]:
+    """Make the function that finds the plan and the grid for checked arguments.
+
+    It returns None where the general way has to look: for a specialization that no call has made yet, say.
+    """
+    signature = kernel.signature
+    return define(f"find the plan of {signature.name}", finder_text(signature), {"plans": kernel.plans})
+
+
+def finder_text(signature: Signature) -> str:
+    """The text of a kernel's finder."""
+    key, doubts, grid = _plan_words(signature)
+    lines = [
+        "def find(c, more):",
+        f"    {_names('c', list(enumerate(signature.parameters)))} = c" if signature.parameters else "    pass",
+        f"    plan = plans.get({key})",
+        f"    return None if {' or '.join(['plan is None', *doubts])} else (plan, {grid})",
     ]
     return "\n".join(lines) + "\n"
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, cast
 
 from cuda_async import (
@@ -24,7 +25,7 @@ from cuda_async.core.operation import BUILT
 from cuda_async.core.prerequisite import Prerequisite
 from cuda_async.core.stream import expect_stream
 from cuda_async.site import site_of
-from cutile.backend.interface import DEFAULT_OPTIONS, CompileOptions, Target
+from cutile.backend.interface import CompileOptions, Target
 from cutile.compile.declared import checked_options
 from cutile.compile.driver import Request
 from cutile.compile.kernels import Plan
@@ -35,17 +36,18 @@ from cutile.launch.checks import Grid, check_grid
 from cutile.launch.compiled_kernel import CompiledKernel, check_devices, plan_of_launch
 from cutile.launch.fastpath import ViewUse
 from cutile.launch.launchable import Launchable, TracedLaunch, launch_words, without_places
+from cutile.launch.lazy import LazyOp
 from cutile.launch.notebook import Listing
 from cutile.launch.searching import SearchedOp, Space, is_search, space_of
 from cutile.launch.target import INTERPRET, chosen_backend, shown_target, target_of
-from cutile.launch.views import TiledView, open_names, tiled
+from cutile.launch.views import TiledView, tiled
 
 _NO_EXTENTS: Mapping[str, Any] = {}
 
 register_internal_package("cutile")  # the site of an op is the line that called the kernel
 
 
-class KernelOp(SearchedOp, DeviceOp[Any]):
+class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
     """A launch that has not run.
 
     Made by calling a kernel; configured by the methods below, each of which returns the op itself.
@@ -59,11 +61,14 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         "_checked",
         "_checks",
         "_extents",
+        "_failed",
         "_generics",
         "_given_grid",
         "_grid",
         "_launchable",
         "_lazy",
+        "_made",
+        "_more",
         "_options",
         "_plan",
         "_space",
@@ -78,6 +83,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         arguments: tuple[Any, ...],
         generics: Mapping[str, Any],
         options: CompileOptions,
+        more: tuple[Any, ...] | None = None,
     ) -> None:
         place = site_of(sys._getframe(2))  # pyright: ignore[reportPrivateUsage]  # the line that called the kernel
         lease = Lease((), place, place)
@@ -90,29 +96,31 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         self._arguments = arguments
         self._generics = generics
         self._options = options
+        self._more = more
         self._backend = chosen_backend()
-        self._checks = True
         self._given_grid: Grid | None = None
-        self._grid: Grid | None = None
-        self._plan: Plan | None = None
+        self._grid: Grid | None
+        self._plan: Plan | None
         self._lazy: tuple[DeviceOp[Any], ...] = ()
         self._space: Space | None = None
         self._extents = _NO_EXTENTS
         self._checked: list[Checked]
         self._uses: Sequence[ViewUse]
         try:
-            recognized = None
-            if not generics and options is DEFAULT_OPTIONS and launchable.recognize is not None:
-                recognized = launchable.recognize(arguments, lease)
+            recognized = launchable.recognizers[*map(type, arguments)](arguments, lease, more)
             if recognized is None:
                 self._leases = []
+                self._plan = self._grid = None
                 self._check(arguments)
                 if self._uses:
                     self._leases.append(lend(self._uses, place, place))
             else:
                 self._checked, self._uses, self._plan, self._grid, alone = recognized
-                if not alone or current_holder() is not None:  # `settle` raises on a conflict
-                    settle(lease)
+                if not alone or current_holder() is not None:
+                    if self._plan is None:
+                        self._claim(arguments, self._checked)
+                    if alone is False or current_holder() is not None:
+                        settle(lease)  # raises on a conflict
         except BaseException:
             self.discard()
             for each in arguments:
@@ -139,11 +147,17 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         checked = [None if is_op(each) else launchable.check(i, each) for i, each in enumerate(arguments)]
         arguments = self._arguments = carried(arguments, checked)
         self._checked, self._uses = checked, launchable.uses(checked)
-        for argument in arguments:
-            if is_op(argument):
-                argument.claim()
-                self._lazy = (*self._lazy, argument)
+        self._claim(arguments, checked)
+        if self._lazy:
+            launchable.recognizers.learn(checked)
         self._check_known()
+
+    def _claim(self, arguments: tuple[Any, ...], checked: Sequence[Checked]) -> None:
+        """Make parts of the arguments that are ops."""
+        for argument, known in zip(arguments, checked, strict=True):
+            if known is None:
+                argument.claim(self._place)
+                self._lazy = (*self._lazy, argument)
 
     @contextmanager
     def _giving_back(self) -> Generator[None]:
@@ -217,7 +231,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
                         f"{self.label()}: generic {name!r} was set to {value!r} before, and .generics says "
                         f"{listed[name]!r}; say it once"
                     )
-            self._generics = {**self._generics, **listed}
+            self._generics, self._more = {**self._generics, **listed}, None
             self._check_known()
         return self
 
@@ -265,7 +279,7 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
             (64,)
         """
         with self._giving_back():
-            self._options = checked_options(options, f"{self.label()}: compile_options")
+            self._options, self._more = checked_options(options, f"{self.label()}: compile_options"), None
             self._check_known()
         return self
 
@@ -347,8 +361,11 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         backend = self._backend
         if self._space is not None and (self._lazy or self._decide() is not None):
             return None
+        if self._lazy:
+            launch = self._find_launch()
+            return None if launch is None else partial(self._enqueue_lazy, launch)
         # `is not None` first: comparing strings takes longer, and most launches choose no backend.
-        return None if self._lazy or (backend is not None and backend == INTERPRET) else self._enqueue
+        return None if backend is not None and backend == INTERPRET else self._enqueue
 
     def execute(self, context: ExecutionContext) -> Any:
         """Run arguments that are ops in order, compile if need be, enqueue the launch."""
@@ -386,7 +403,8 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         self._check_device(context.device)
         if self._launches_nothing(grid):
             return self._launchable.yields(self._arguments)
-        run_interpreted(context, plan, self._checked, [Use(*use) for use in self._uses], grid, self._checks)
+        checks: bool = getattr(self, "_checks", True)  # set by `interpret`, and only there
+        run_interpreted(context, plan, self._checked, [Use(*use) for use in self._uses], grid, checks)
         return self._launchable.yields(self._arguments)
 
     def _enqueue(self, stream: Stream) -> Any:
@@ -421,27 +439,6 @@ class KernelOp(SearchedOp, DeviceOp[Any]):
         if self._backend is None:
             plan.memo[stream.device] = kernel
         return kernel
-
-    def _run_lazy(self, context: ExecutionContext) -> None:
-        """Run the arguments that are ops, and check and lend their results."""
-        self._put([context.execute(each) if is_op(each) else each for each in self._arguments])
-
-    def _put(self, arguments: list[Any]) -> None:
-        """Take these arguments in place of the former ones, of which some were ops."""
-        launchable, checked = self._launchable, self._checked
-        for position, (before, argument) in enumerate(zip(self._arguments, arguments, strict=True)):
-            if before is not argument:
-                checked[position] = launchable.check(position, argument)
-                # A launch yields the user's NumPy array, of which the operand is a copy.
-                arguments[position] = getattr(argument, "__kernel_yields__", argument)
-        self._arguments = tuple(arguments)
-        if self._extents:
-            names = open_names(checked)
-            launchable.kernel.generics(None, {name: each for name, each in self._extents.items() if name not in names})
-        lent, self._uses = {use[0] for use in self._uses}, launchable.uses(checked)
-        late = [use for use in self._uses if use[0] not in lent]
-        if late:
-            self.lend(*late)
 
     def _check_device(self, device: Device) -> None:
         check_devices(self.label(), self._uses, device)

@@ -18,7 +18,7 @@ from cuda_async.site import Site, format_site
 from cutile.backend.interface import CompileOptions, Target
 from cutile.compile.driver import Request
 from cutile.compile.facts import constant, constant_key
-from cutile.compile.kernels import KernelCache, Plan
+from cutile.compile.kernels import KernelCache, Plan, plan_key
 from cutile.errors import ArgumentError, ArgumentTypeError, GenericsError, LaunchError
 from cutile.frontend.parameters import (
     Arranged,
@@ -36,13 +36,17 @@ from cutile.frontend.signature import Signature
 from cutile.launch.arguments import Checked, Pointer, check_position, give_back, is_op, plain_scalar, words_of_argument
 from cutile.launch.checks import launch_grid, refuse_disagreement
 from cutile.launch.compiled_kernel import plan_of_launch
-from cutile.launch.fastpath import ViewUse, recognizer
+from cutile.launch.fastpath import Recognizers, ViewUse, finder
 from cutile.launch.notebook import Listing
 from cutile.launch.target import INTERPRET, chosen_backend, shown_target
 from cutile.launch.views import Grid, PointingView, TiledView, View, tiled
 
 MAX_PARTS = 256
 """Tensors and scalars of a launch. Each takes several parameters of the compiled kernel; CUDA limits these to 4 KiB."""
+
+
+MAX_NAMED = 256
+"""Generics of a kernel that calls have given by name, and that are remembered."""
 
 
 class FlattenedCall:
@@ -176,16 +180,17 @@ class Launchable:
         code, defaults: the function's code and keyword defaults, as they were read.
         name: the kernel's name.
         arity: the number of launch parameters; -1 if groups among the arguments must be taken apart first.
+        grouped: whether arguments of a call are groups of the launch's.
         width: arguments of a call. A launch yields as many.
         yields: makes the named tuple that a launch yields, of all its arguments.
-        recognize: the fast path (see `fastpath.recognizer`); None where the kernel has scalars whose dtype is a
-            generic, or raw pointers: the general way checks those.
+        recognizers, find: the fast path of checks (see `fastpath.Recognizers`, `fastpath.finder`).
+        named: generics that calls gave by name, each an int, with what was found about them: see `known_generics`.
         memo: caches of other modules, by module.
     """
 
     __slots__ = (
-        "_arranged", "_outputs", "_result", "_tensors", "arity", "code", "defaults", "kernel", "memo", "name",
-        "recognize", "width", "yields",
+        "_arranged", "_outputs", "_result", "_tensors", "arity", "code", "defaults", "find", "grouped", "kernel",
+        "memo", "name", "named", "recognizers", "width", "yields",
     )  # fmt: skip
 
     def __init__(self, kernel: KernelCache, result: type[tuple[Any, ...]]) -> None:
@@ -198,13 +203,14 @@ class Launchable:
         # -1: a call of a kernel with groups takes the general way, which takes them apart.
         self.arity = -1 if signature.grouped and not signature.arrangement else len(named)
         self.yields = _maker(result, mapped=any(each.mapped for each in signature.parameters))
-        if signature.arrangement:
+        self.grouped = bool(signature.arrangement)
+        if self.grouped:
             self.yields = regrouping(signature, self.yields)
         self._result = result
         self._arranged: dict[Hashable, Launchable] = {}
-        pointers = any(kind == "pointer" for _, kind in named)
         self.memo: dict[str, Any] = {}
-        self.recognize = None if signature.generic_scalars or pointers else recognizer(kernel)
+        self.recognizers, self.find = Recognizers(kernel), finder(kernel)
+        self.named: dict[tuple[tuple[str, Any], ...], tuple[Mapping[str, Any], tuple[Any, ...]]] = {}
         self._tensors = tuple(each for each, kind in named if kind in ("tensor", "mut", "shared"))
         self._outputs = tuple(each for each, kind in named if kind == "mut")
 
@@ -222,6 +228,27 @@ class Launchable:
             launchable = Launchable(self.kernel.arrange(arrangement.key, arrangement.signature), self._result)
             launchable = self._arranged.setdefault(arrangement.key, launchable)
         return launchable, tuple(arrangement.parts)
+
+    def known_generics(self, named: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[Any, ...]] | None:
+        """Generics that a call gives by name, and what they add to a plan's key.
+
+        None where no call has given them before, or where one is no int.
+        """
+        for value in named.values():
+            if type(value) is not int:  # 64.0 and True are equal to ints
+                return None
+        return self.named.get((*named.items(),))
+
+    def learn_generics(self, named: Mapping[str, Any], generics: Mapping[str, Any], options: CompileOptions) -> None:
+        """Have `known_generics` know what the general way has found.
+
+        Args:
+            named: what the call gave by name.
+            generics: the kernel's generics of it.
+            options: the kernel's own options.
+        """
+        if named == generics and all(type(each) is int for each in named.values()) and len(self.named) < MAX_NAMED:
+            self.named[(*named.items(),)] = generics, plan_key(generics, options)
 
     def family(self) -> tuple[Launchable, ...]:
         """This launchable, and one for each structure of groups seen so far."""

@@ -274,6 +274,7 @@ class SearchedOp:
         _extents: Mapping[str, Any]
         _launchable: Launchable
         _generics: Mapping[str, Any]
+        _more: tuple[Any, ...] | None
         _lazy: tuple[DeviceOp[Any], ...]
         _options: CompileOptions
         _plan: Plan | None
@@ -358,7 +359,7 @@ class SearchedOp:
         )
 
     def _configure(self, configuration: Configuration) -> None:
-        self._generics = {**self._generics, **configuration.generics}
+        self._generics, self._more = {**self._generics, **configuration.generics}, None
         self._extents = {**self._extents, **configuration.extents}
         if configuration.options is not None:
             self._options = configuration.options

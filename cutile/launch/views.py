@@ -23,6 +23,8 @@ from cutile.errors import GenericsError, MissingGenericsError
 
 Grid = tuple[int, int, int]
 
+_new = object.__new__
+
 
 def byte_span(first: int, dtype: DTypeLike, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
     """The first byte of any element, and the first byte after all.
@@ -84,6 +86,18 @@ class View:
     def byte_range(self) -> tuple[int, int]:
         """`start` and `stop`."""
         return self.start, self.stop
+
+    def at(self, storage: Storage) -> View:
+        """As many elements at the same offset of other memory.
+
+        Their layout is not looked for again: a storage begins at a multiple of `WIDEST`.
+        """
+        view = _new(View)
+        view.storage, view.offset, view.dtype = storage, self.offset, self.dtype
+        view.shape, view.strides, view.layout, view.facts = self.shape, self.strides, self.layout, self.facts
+        view.address = storage.address + self.offset
+        view.start, view.stop = self.start, self.stop
+        return view
 
 
 @dataclass(slots=True, eq=False)

@@ -7,14 +7,26 @@ import re
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import product
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuda_async import CudaGraph, Device, DeviceFuture, DriverError, Instrument, OwnershipError, Stream, instrumented
-from cuda_async.core.operation import UnrunOperationWarning
+from cuda_async import (
+    CudaGraph,
+    Device,
+    DeviceFuture,
+    DeviceOp,
+    DriverError,
+    Instrument,
+    OwnershipError,
+    Storage,
+    Stream,
+    instrumented,
+)
+from cuda_async.core.operation import UnrunOperationWarning, whole
 from cuda_async.core.run import Run
 from cuda_async.driver.checked import CheckedDriver
 from cuda_async.foreign import ForeignStorage
@@ -208,7 +220,7 @@ class On:
 STEPS = ("sync_on", "async_on", "await", "future", "held by another", "used twice", "dropped", "fault", "late fault")
 
 
-def step(way: str, op: Affine, stream: Stream, sim: SimDriver) -> object:
+def step(way: str, op: DeviceOp[Any], stream: Stream, sim: SimDriver) -> object:
     """Run an operation in one of the ways, and return its result, if it has one."""
     if way == "async_on":
         return async_on(op, stream)
@@ -228,11 +240,27 @@ def step(way: str, op: Affine, stream: Stream, sim: SimDriver) -> object:
     return op.sync_on(stream)
 
 
-async def awaited(op: Affine, stream: Stream) -> object:
+async def awaited(op: DeviceOp[Any], stream: Stream) -> object:
     return await op.schedule(On(stream))
 
 
-Step = tuple[str, int, int, int]
+class Pair(Affine):
+    """An `Affine` that yields its storage twice."""
+
+    def _enqueue(self, stream: Stream) -> Any:
+        storage = super()._enqueue(stream)
+        return storage, storage
+
+
+def made(kind: str, storage: Storage, factor: int) -> DeviceOp[Any]:
+    """An operation: alone, or followed by steps that need no run either."""
+    if kind == "alone":
+        return Affine(storage, factor, 1)
+    pair = Pair(storage, factor, 1)
+    return pair.first() if kind == "first" else pair.last().map(lambda result: result)
+
+
+Step = tuple[str, str, int, int, int]
 
 
 def outcome(program: list[Step], *, fast: bool) -> list[object]:
@@ -245,20 +273,22 @@ def outcome(program: list[Step], *, fast: bool) -> list[object]:
     with pytest.MonkeyPatch.context() as patch:
         if not fast:
             patch.setattr(Affine, "fast_path", no_fast_path)
-        for way, which, on, factor in program:
+        for way, kind, which, on, factor in program:
             storage, stream = storages[which], streams[on]
-            op = Affine(storage, factor, 1)
+            op = made(kind, storage, factor)
             try:
                 if way == "held by another":
                     Affine(storage, 9, 9)
                 outcomes.append(step(way, op, stream, sim) is storage)
             except Exception as error:
-                outcomes.append((type(error), re.sub(r"\S+\.py:\d+|stream \d+|Stream \d+", "...", str(error))))
+                text = "\n".join([str(error), *getattr(error, "__notes__", ())])
+                outcomes.append((type(error), re.sub(r"\S+\.py:\d+|stream \d+|Stream \d+", "...", text)))
             sim.run_until_idle()
             with suppress(DriverError):  # of an operation that nobody followed
                 stream.synchronize()
             op.discard()  # if it was not run
             outcomes += [len(storage.leases), op.state, stream.sequence == stream.completed, len(stream.held)]
+            outcomes += [part.state for part in whole(op)]
     for storage in storages:
         try:
             outcomes.append(Read(storage).sync_on(streams[0]).tolist())
@@ -268,7 +298,18 @@ def outcome(program: list[Step], *, fast: bool) -> list[object]:
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
-@given(st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 1), st.integers(0, 1), st.integers(2, 5)), max_size=5))
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(STEPS),
+            st.sampled_from(["alone", "first", "first", "mapped"]),
+            st.integers(0, 1),
+            st.integers(0, 1),
+            st.integers(2, 5),
+        ),
+        max_size=5,
+    )
+)
 def test_the_fast_path_does_what_a_run_does(program: list[Step]) -> None:
     assert outcome(program, fast=True) == outcome(program, fast=False)
 
@@ -284,11 +325,11 @@ def test_the_fast_path_is_taken_by_each_way(monkeypatch: pytest.MonkeyPatch) -> 
         return is_done()
 
     monkeypatch.setattr(DeviceFuture, "_spin", staticmethod(spin))
-    for way in ("sync_on", "async_on", "await"):
+    for way, kind in product(("sync_on", "async_on", "await"), ("alone", "first")):
         sim = Alone(seed=3)
         stream = Device.from_driver(sim).new_stream()
         storage = words(3).sync_on(stream)
         with monkeypatch.context() as patch:
             patch.setattr(Run, "__init__", refuse)
-            assert step(way, Affine(storage, 2, 1), stream, sim) is storage
+            assert step(way, made(kind, storage, 2), stream, sim) is storage
         assert Read(storage).sync_on(stream).tolist() == [7]

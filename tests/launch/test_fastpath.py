@@ -25,7 +25,15 @@ from cutile import Kernel, Mut, api, f32
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.launch import fastpath
 from cutile.launch.arguments import is_op
-from cutile.launch.fastpath import define, enqueue_text, recognizer_text, repeat_text
+from cutile.launch.fastpath import (
+    Recognizers,
+    define,
+    enqueue_text,
+    finder_text,
+    recognizer_text,
+    repeat_text,
+    unrecognized,
+)
 from tests.launch.test_compiled_kernel import Gpu, make, make_of, saxpy
 from tests.support.golden import Golden
 
@@ -46,6 +54,8 @@ def numbers_only(n: ct.i32):
 def test_the_text_of_each_function_is_golden(golden: Golden) -> None:
     for kernel in (saxpy, two_outputs, numbers_only):
         golden(f"launch/recognize_{kernel.cache.signature.name}.py", recognizer_text(kernel.cache.signature))
+    golden("launch/recognize_saxpy_but_y.py", recognizer_text(saxpy.cache.signature, (0,)))
+    golden("launch/find_two_outputs.py", finder_text(two_outputs.cache.signature))
     pending, *_ = make(Device.from_driver(SimDriver(seed=1)))
     signature, parameters = saxpy.cache.signature, pending.compiled.executable.parameters
     golden("launch/enqueue_saxpy.py", enqueue_text(signature, parameters, verifies=True))
@@ -101,16 +111,27 @@ def calls(draw: st.DrawFn) -> tuple[Kernel, list[Any]]:
 HOST = Device.host().new_stream()
 
 
+class General(Recognizers):
+    """In place of a kernel's recognizers, so that the general way checks each call."""
+
+    def __missing__(self, types: tuple[type, ...]) -> Any:
+        return unrecognized
+
+    def learn(self, checked: Any) -> None:
+        """Learn nothing."""
+
+
 def outcome(kernel: Kernel, arguments: list[Any], *, fast: bool) -> object:
     """What a call makes: all that the op knows, or the error's type and text."""
     launchable = kernel.launchable
-    recognize, launchable.recognize = launchable.recognize, launchable.recognize if fast else None
+    recognizers: Any = launchable.recognizers
+    launchable.recognizers = recognizers if fast else General(kernel.cache)
     try:
         op: Any = kernel(*arguments)
     except Exception as error:
         return type(error), str(error)
     finally:
-        launchable.recognize = recognize
+        launchable.recognizers = recognizers
     checked = [each if isinstance(each, int | float) else id(each) for each in op._checked]
     assert all(lease in use[1].leases for use in op._uses for lease in op._leases)
     lent = [[*lease.uses] for lease in op._leases if lease.uses]
@@ -126,17 +147,14 @@ RECOGNIZED: list[bool] = []
 @given(calls())
 def test_what_is_recognized_is_what_checking_finds(call: tuple[Kernel, list[Any]]) -> None:
     kernel, arguments = call
-    recognize, lease = kernel.launchable.recognize, Lease((), object(), user_site())
-    assert recognize is not None
-    if any(map(is_op, arguments)):  # a call would use up an op that has not run
-        with suppress(ArgumentError, ArgumentTypeError):
-            assert recognize(tuple(arguments), lease) is None
-        assert lease.uses == ()
+    lease = Lease((), object(), user_site())
+    recognize = kernel.launchable.recognizers[*map(type, arguments)]
+    if any(map(is_op, arguments)):  # a call would use up an op that has not run; see `test_lazy.py`
         return
     general = outcome(kernel, arguments, fast=False)  # makes the specialization that the recognizer knows
     assert outcome(kernel, arguments, fast=True) == general
     with suppress(ArgumentError, ArgumentTypeError):  # of a number; the same as checking says, as was seen above
-        recognized = recognize(tuple(arguments), lease)
+        recognized = recognize(tuple(arguments), lease, ())
         RECOGNIZED.append(recognized is not None)
         lease.give_back()
         if recognized is not None and not isinstance(general, str):
@@ -247,7 +265,7 @@ def test_kernels_without_end_keep_no_texts_without_end(monkeypatch: pytest.Monke
 
 # -- what a launch costs ---------------------------------------------------------------------------
 
-BYTECODES = {"built and executed": 905, "and waited for": 1675, "repeated": 76}
+BYTECODES = {"built and executed": 903, "and waited for": 1673, "repeated": 76}
 """Instructions of CPython 3.13 that a launch of saxpy takes; raise none of them unasked.
 
 The simulated driver's are among them, with 17 and 43 for the lock under which it appends to its queues.

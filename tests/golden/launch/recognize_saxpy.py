@@ -1,4 +1,4 @@
-def recognize(arguments, lease):
+def recognize(arguments, lease, more):
     a0, a1, a2, = arguments
     try:
         c0 = a0.__kernel_output__()
@@ -6,7 +6,7 @@ def recognize(arguments, lease):
         c2 = a2.__kernel_input__()
     except (AttributeError, OwnershipError):
         return None
-    plan = plans.get((c0.layout, c2.layout,))
+    plan = plans.get((c0.layout, c2.layout, more,))
     if plan is None or c1 is None or not c0.exact:
         return None
     s0 = c0.storage

@@ -1,4 +1,4 @@
-def recognize(arguments, lease):
+def recognize(arguments, lease, more):
     a0, a1, a2, a3, a4, = arguments
     try:
         c0 = a0.__kernel_output__()
@@ -8,7 +8,7 @@ def recognize(arguments, lease):
         c4 = a4 if type(a4) is float else scalar(4, a4)
     except (AttributeError, OwnershipError):
         return None
-    plan = plans.get((c0.layout, c1.layout, c3.facts,))
+    plan = plans.get((c0.layout, c1.layout, c3.facts, more,))
     if plan is None or c2 is None or c4 is None or c0.grid != c1.grid or not c0.exact or not c1.exact:
         return None
     s0 = c0.storage

@@ -1,0 +1,207 @@
+"""Arguments of a launch that are ops: they run in order, when the launch does.
+
+`LazyOp` is the part of `KernelOp` that runs them. Most of them yield new memory to be written, such as
+`api.empty(shape, dtype).partition(tile)`. What such an op yields is known beforehand, but for the address: its
+`outline` tells it. A launch whose ops have outlines needs no run. It allocates, and launches by the plan that
+the outlines name. Where a step like `.first().unpartition()` follows, the result is made of the memory directly.
+
+The general way runs each op, checks what it yields, and looks for the plan then. It also says what is wrong: the fast
+path takes no launch of which anything is in doubt. Tests run both ways over random launches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from cuda_async import DeviceOp, ExecutionContext, Storage, Stream
+from cuda_async.combinators import Forwarded, Select
+from cutile.backend.interface import CompileOptions
+from cutile.compile.kernels import plan_key
+from cutile.launch.arguments import Checked, is_op
+from cutile.launch.fastpath import ViewUse
+from cutile.launch.launchable import Launchable
+from cutile.launch.views import Grid, TiledView, View, open_names
+
+if TYPE_CHECKING:
+    from cutile.compile.kernels import Plan
+    from cutile.launch.compiled_kernel import CompiledKernel
+
+__all__ = ("LazyOp", "Outline")
+
+
+class Outline(Protocol):
+    """A partition of new memory, before there is memory.
+
+    It is the outline of an op that yields the partition.
+
+    Attributes:
+        tiled: the partition's elements, at no address.
+        nbytes: the memory that it takes.
+    """
+
+    tiled: TiledView
+    nbytes: int
+
+    def whole(self, view: View) -> Any:
+        """The tensor of these elements, as a partition that is given up returns it."""
+        ...
+
+    def part(self, view: View) -> Any:
+        """The partition of these elements."""
+        ...
+
+
+_Output = tuple[int, DeviceOp[Any], Outline]
+"""An argument that is an op with an outline: its position, the op, the outline. A plain tuple is made faster."""
+
+_Launch = tuple["Plan", Grid, list[Checked], list[_Output]]
+"""A launch that needs no run: its plan and grid, the checked arguments, and the outputs, which are put there."""
+
+
+class LazyOp:
+    """The part of `KernelOp` that runs arguments.
+
+    Attributes:
+        _failed: the argument that could not be run; absent where none failed.
+        _made: the memory that the fast path allocated; absent where it did not run.
+        _more: what generics and options add to a plan's key; None where that is not known yet.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        _arguments: tuple[Any, ...]
+        _backend: str | None
+        _checked: list[Checked]
+        _extents: Mapping[str, Any]
+        _failed: DeviceOp[Any]
+        _generics: Mapping[str, Any]
+        _given_grid: Grid | None
+        _launchable: Launchable
+        _lazy: tuple[DeviceOp[Any], ...]
+        _made: list[Storage]
+        _more: tuple[Any, ...] | None
+        _options: CompileOptions
+        _space: Any
+        _uses: Sequence[ViewUse]
+
+        def fast_path(self, *, waited: bool) -> Callable[[Stream], Any] | None: ...
+        def lend(self, *uses: Any) -> None: ...
+        def _compile(self, plan: Plan, stream: Stream) -> CompiledKernel: ...
+
+    # -- in general ---------------------------------------------------------------------------
+
+    def _run_lazy(self, context: ExecutionContext) -> None:
+        """Run the arguments that are ops, and check and lend their results."""
+        self._put([context.execute(each) if is_op(each) else each for each in self._arguments])
+
+    def _put(self, arguments: list[Any]) -> None:
+        """Take these arguments in place of the former ones, of which some were ops."""
+        launchable, checked = self._launchable, self._checked
+        for position, (before, argument) in enumerate(zip(self._arguments, arguments, strict=True)):
+            if before is not argument:
+                checked[position] = launchable.check(position, argument)
+                # A launch yields the user's NumPy array, of which the operand is a copy.
+                arguments[position] = getattr(argument, "__kernel_yields__", argument)
+        self._arguments = tuple(arguments)
+        if self._extents:
+            names = open_names(checked)
+            launchable.kernel.generics(None, {name: each for name, each in self._extents.items() if name not in names})
+        lent, self._uses = {use[0] for use in self._uses}, launchable.uses(checked)
+        late = [use for use in self._uses if use[0] not in lent]
+        if late:
+            self.lend(*late)
+
+    # -- where all have outlines --------------------------------------------------------------
+
+    def fast_steps(self, steps: Sequence[Any], *, waited: bool) -> tuple[Callable[[Stream], Any], int] | None:
+        """See `Operation.fast_steps`; the tensor of one output is made directly."""
+        if not self._lazy:
+            enqueue = self.fast_path(waited=waited)
+            return None if enqueue is None else (enqueue, 0)
+        launch = self._find_launch()
+        if launch is None:
+            return None
+        if len(steps) > 1 and type(select := steps[0]) is Select and type(call := steps[1]) is Forwarded:
+            index = select.index % len(self._arguments)
+            for position, _, outline in launch[3]:
+                if position == index and call.is_call("unpartition") and not self._launchable.grouped:
+                    return partial(self._enqueue_tensor, launch, position, outline), 2
+        return partial(self._enqueue_lazy, launch), 0
+
+    def _find_launch(self) -> _Launch | None:
+        """The launch, if all ops among the arguments have outlines and its plan is known."""
+        if self._backend is not None or self._space is not None or self._given_grid is not None or self._extents:
+            return None
+        launchable, checked = self._launchable, self._checked.copy()
+        outputs: list[_Output] = []
+        position = -1
+        if checked.count(None) != len(self._lazy):  # it has run
+            return None
+        for op in self._lazy:  # in the order of the arguments
+            position = checked.index(None, position + 1)
+            outline: Any = op.outline()
+            tiled = getattr(outline, "tiled", None)
+            if tiled is None:
+                return None
+            checked[position] = tiled
+            outputs.append((position, op, outline))
+        more = self._more
+        if more is None:
+            more = plan_key(self._generics, self._options)
+        plan_and_grid = launchable.find(checked, more)
+        if plan_and_grid is None or 0 in plan_and_grid[1]:
+            return None
+        return *plan_and_grid, checked, outputs
+
+    def _enqueue_new(self, launch: _Launch, stream: Stream) -> None:
+        """Allocate the outputs, and launch."""
+        plan, grid, checked, outputs = launch
+        parameters = self._launchable.kernel.signature.parameters
+        storages: list[Storage] = []
+        self._made = storages
+        uses = [*self._uses]
+        for position, op, outline in outputs:
+            parts: list[Any] = [op]
+            for part in parts:
+                part.begin(composed=True)
+                parts += part.parts()
+            try:
+                storage = Storage.allocate(stream, outline.nbytes)
+            except BaseException:
+                self._failed = op
+                if len(parts) > 1:
+                    parts[0].failed = parts[-1]
+                raise
+            storages.append(storage)
+            checked[position] = view = outline.tiled.view.at(storage)
+            uses.append((parameters[position].name, storage, True, view.start, view.stop))
+        kernel: CompiledKernel | None = plan.memo.get(stream.device)
+        if kernel is None or not kernel.unchanged():
+            kernel = self._compile(plan, stream)
+        self._uses = uses
+        kernel.enqueue(checked, uses, grid, stream)
+
+    def _enqueue_tensor(self, launch: _Launch, position: int, outline: Outline, stream: Stream) -> Any:
+        """Enqueue the launch, and return the tensor of one output."""
+        self._enqueue_new(launch, stream)
+        return outline.whole(cast("View", launch[2][position]))
+
+    def _enqueue_lazy(self, launch: _Launch, stream: Stream) -> Any:
+        """Enqueue the launch, and return what it yields."""
+        self._enqueue_new(launch, stream)
+        _, _, checked, outputs = launch
+        arguments = [*self._arguments]
+        for position, _, outline in outputs:
+            arguments[position] = outline.part(cast("View", checked[position]))
+        return self._launchable.yields(tuple(arguments))
+
+    def failed_part(self) -> DeviceOp[Any] | None:
+        """See `Operation.failed_part`."""
+        return getattr(self, "_failed", None)
+
+    def written(self) -> Iterable[Storage]:
+        """The memory that it has allocated itself."""
+        return getattr(self, "_made", ())
