@@ -215,7 +215,7 @@ def _value_of(mapped: Any) -> Any:
     Raises:
         ArgumentTypeError: it is a coroutine or an operation, which would never run.
     """
-    kind: type = type(mapped)
+    kind = cast("type[Any]", type(mapped))
     if kind in _value_types:
         return mapped
     if inspect.iscoroutine(mapped):

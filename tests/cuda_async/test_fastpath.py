@@ -256,8 +256,12 @@ def made(kind: str, storage: Storage, factor: int) -> DeviceOp[Any]:
     """An operation: alone, or followed by steps that need no run either."""
     if kind == "alone":
         return Affine(storage, factor, 1)
-    pair = Pair(storage, factor, 1)
-    return pair.first() if kind == "first" else pair.last().map(lambda result: result)
+    pair: Any = Pair(storage, factor, 1)
+    return pair.first() if kind == "first" else pair.last().map(itself)
+
+
+def itself(result: Any) -> Any:
+    return result
 
 
 Step = tuple[str, str, int, int, int]

@@ -110,7 +110,8 @@ def output(kind: str, shape: tuple[int, int], tile: Any, stream: Stream) -> Any:
         return new.reshape((-1,)).reshape(shape).partition(tile)
     if kind == "prefix":
         return new.map(lambda tensor: tensor.partition_prefix(tile))
-    return new.partition({"too large": (1 << 12, 1 << 10), "no shape": "?"}.get(kind, tile))
+    tiles: dict[str, Any] = {"too large": (1 << 12, 1 << 10), "no shape": "?"}
+    return new.partition(tiles.get(kind, tile))
 
 
 def launch(program: dict[str, Any], stream: Stream, other: Device) -> DeviceOp[Any]:
@@ -135,6 +136,10 @@ def launch(program: dict[str, Any], stream: Stream, other: Device) -> DeviceOp[A
     return op.grid((2, 2, 1)) if program["options"] == "grid" else op
 
 
+def itself(result: Any) -> Any:
+    return result
+
+
 def followed(op: DeviceOp[Any], steps: tuple[str, ...], stream: Stream) -> DeviceOp[Any]:
     """The operation with steps behind it."""
     by_name: dict[str, Callable[[Any], Any]] = {
@@ -142,12 +147,10 @@ def followed(op: DeviceOp[Any], steps: tuple[str, ...], stream: Stream) -> Devic
         "last": lambda op: op.last(),
         "unpartition": lambda op: op.unpartition(),
         "reshape": lambda op: op.reshape((-1, 2)),
-        "map": lambda op: op.map(lambda result: result),
-        "inspect": lambda op: op.inspect(lambda result: None),
+        "map": lambda op: op.map(itself),
+        "inspect": lambda op: op.inspect(itself),
         "then": lambda op: op.then(value),
-        "second launch": lambda op: op.then(
-            lambda x: scaled(api.empty(x.shape, f32).partition(x.shape), 0.5, x).first().unpartition()
-        ),
+        "second launch": lambda op: op.then(new_output),
     }
     for step in steps:
         op = by_name[step](op)
@@ -190,7 +193,8 @@ def words(error: BaseException) -> tuple[object, ...]:
 def shown(result: Any, stream: Stream) -> object:
     """A result: its classes, shapes and values."""
     if isinstance(result, tuple):
-        return type(result).__name__, [shown(each, stream) for each in result]
+        items = cast("tuple[Any, ...]", result)
+        return type(items).__name__, [shown(each, stream) for each in items]
     if isinstance(result, api.Tensor):
         with suppress(OwnershipError):
             return "tensor", result.shape, result.strides, result.to_numpy().sync_on(stream).tolist()
@@ -335,7 +339,7 @@ def test_outlines_of_equal_tensors_are_one_object() -> None:
     one, two = (api.empty((4, 8), f32).partition((2, 4)) for _ in range(2))
     assert one.outline() is two.outline() is not None
     for op in (api.empty((0, 8), f32).partition((2, 4)), api.zeros((4, 8), f32).partition((2, 4)),
-               api.empty((4, 8), f32).partition((2.0, 4)), api.empty((4, 8), f32).partition(("M", 4)),
+               api.empty((4, 8), f32).partition(cast("Any", (2.0, 4))), api.empty((4, 8), f32).partition(("M", 4)),
                api.empty((4, 8), f32).reshape((8, 4)).partition((2, 4))):  # fmt: skip
         assert op.outline() is None
 
