@@ -203,6 +203,8 @@ class Recognizers(dict[tuple[type, ...], Recognize]):
         Args:
             checked: the arguments; None for ops.
         """
+        if any(each.kind == "pointer" for each in self._kernel.signature.parameters):
+            return  # `__missing__` leaves these kernels to the general way
         ops = tuple(position for position, each in enumerate(checked) if each is None)
         parameters = zip(self._kernel.signature.parameters, checked, strict=True)
         layouts = tuple(cast("Any", view).layout for each, view in parameters if each.kind != "scalar" and view)
