@@ -143,6 +143,24 @@ def sliced(y: Mut, x: Tensor, a: i32, b: i32):
             np.testing.assert_array_equal(got, expected, str((a, b)))
 
 
+@pytest.mark.parametrize("backend", CPU_BACKENDS)
+@pytest.mark.parametrize("dtype", ["u32", "u64", "i64"])
+def test_bounds_of_any_size_stay_inside(dtype: str, backend: str) -> None:
+    """An unsigned bound is never negative: from 2**63 on it is the end, and not a number from there back."""
+    text = f"""
+def sliced(y: Mut, x: Tensor, a: ct.{dtype}, b: ct.{dtype}):
+    y.store(ct.constant(0, (1,), f32) + x.slice(0, a, b).shape[0])
+"""
+    limits = np.iinfo(getattr(np, {"u": "uint", "i": "int"}[dtype[0]] + dtype[1:]))
+    bounds = sorted({*range(10), int(limits.min), int(limits.max), *(2**63 + n for n in (0, 1, 2**40)), 2**31})
+    bounds = [bound for bound in bounds if limits.min <= bound <= limits.max]
+    with on(backend):
+        sliced = kernel(text)
+        for a, b in itertools.product(bounds, repeat=2):
+            got = result(sliced(api.zeros((1,)).partition((1,)), tensor(X), a, b))
+            assert got == len(X[a:b]), (a, b)
+
+
 def test_slices_are_compiled_for_gpus() -> None:
     y, x = api.zeros((4,)).sync(), tensor(X)
     for arch in ARCHITECTURES:
@@ -195,6 +213,17 @@ def test_lists_of_tensors_and_windows(backend: str) -> None:
         around = np.pad(image, ((1, 9), (2, 9)))
         wanted = [[around[i : i + 4, 2 * j : 2 * j + 4].sum() + 4 for j in range(4)] for i in range(6)]
         np.testing.assert_array_equal(result(padded(api.zeros((6, 4)).partition((1, 1)), tensor(image))), wanted)
+
+
+@pytest.mark.parametrize("access", ["load_pipelined(0)", "load_unchecked(0)", "inside(0)"])
+def test_windows_with_starts_refuse_what_ignores_the_starts(access: str) -> None:
+    text = f"""
+def shifted(y: Mut, x: Tensor):
+    windows = ct.make_strided_view(x, (4,), (4,), starts=(-1,))
+    windows.{access}
+"""
+    with pytest.raises(KernelError, match="windows with starts are loaded by"):
+        ct.entry(unsafe=True)(define(text))(api.zeros((4,)).partition((4,)), tensor(X)).sync()
 
 
 def test_an_index_into_a_tuple_of_tensors_is_checked() -> None:

@@ -234,6 +234,11 @@ class Place:
 
 def place_of(frame: Frame, part: PartitionRef, index: Any, what: str, *, checked: bool = True) -> Place:
     """Where the tile at an index lies."""
+    if isinstance(part, WindowRef):
+        frame.type_error(
+            f"{what}: windows with starts are loaded by .load(index) alone",
+            remedy="Write .load(index), or leave starts= out.",
+        )
     scalars = indices_of(frame, part, index, what)
     if checked:
         check(frame, part, scalars, what)

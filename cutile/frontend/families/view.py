@@ -222,6 +222,9 @@ def _bound(frame: Frame, value: Any, extent: Value) -> Value:
             remedy="Load it as a scalar: ct.tile_to_scalar(offsets.load_tile((1,), i).reshape(())).",
         )
     least = interval_of(frame, value).low if isinstance(value, int) or is_whole(frame, value) else -1
+    if is_tile(value) and value.tile.dtype is u64:
+        # Clamped ahead of `wide`, which makes numbers from 2**63 on negative.
+        value = frame.emit(Min(x=value, y=frame.emit(Convert(x=extent, dtype=u64))))
     bound = wide(frame, value, "slice")
     zero = materialize(frame, 0, i64)
     if least < 0 and (isinstance(value, int) or value.tile.dtype.kind == "int"):
