@@ -140,8 +140,8 @@ class _Step(DeviceOp[U]):
         return getattr(self, "failed", None)  # set where enqueueing failed, and only there
 
     def written(self) -> Iterable[Storage]:
-        op: DeviceOp[Any] = self.parent
-        while isinstance(op, _Step):
+        op: Any = self.parent
+        while op.is_step:
             op = op.parent
         return op.written()
 

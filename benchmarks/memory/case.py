@@ -96,6 +96,6 @@ def times(rows: int, columns: int) -> tuple[int, int]:
     return rows or MANY // columns, columns
 
 
-def special(rows: int, tile: int = 0) -> str:
+def suffix(rows: int, tile: int = 0) -> str:
     """What a name says of rows that are given, and of tiles that are wider than these."""
     return (f", {rows} rows" if rows else "") + (f" in tiles of {tile}" if tile else "")

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from benchmarks.memory import kernels as k
-from benchmarks.memory.case import MANY, Array, Case, Kind, special, times
+from benchmarks.memory.case import MANY, Array, Case, Kind, suffix, times
 from benchmarks.memory.rows import (
     add_rms_norm,
     cross_entropy,
@@ -41,7 +41,7 @@ def cumsum(columns: int, rows: int = 0, dtype: Kind = f32, *, long: int = 0) -> 
             yield k.cumsum(target, ins[0])
 
     return Case(
-        f"cumsum f32 {columns}{special(rows)}", (Array(shape, dtype),), (Array(shape, dtype),), ops,
+        f"cumsum f32 {columns}{suffix(rows)}", (Array(shape, dtype),), (Array(shape, dtype),), ops,
         lambda xp, x: xp.cumsum(x, 1), lambda torch, x: torch.cumsum(x, 1), 0.95 if columns < 65536 else 0.92,
         error=3e-5,
     )  # fmt: skip
@@ -140,7 +140,7 @@ def compaction(n: int, tile: int = 8192) -> Case:
 def transpose(n: int, dtype: Kind, tile: int = 64) -> Case:
     """A matrix, transposed."""
     return Case(
-        f"transpose {dtype} {n}{special(0, tile if tile > 64 else 0)}",
+        f"transpose {dtype} {n}{suffix(0, tile if tile > 64 else 0)}",
         (Array((n, n), dtype),), (Array((n, n), dtype),),
         lambda outs, ins: [k.transpose(outs[0].mut.partition((tile, tile)), ins[0])],
         lambda xp, x: xp.swapaxes(x, 0, 1), lambda torch, x: x.t().contiguous(), 0.93, error=0,
@@ -306,6 +306,7 @@ MANY_ROWS = (
     *(softmax(n, MORE // n) for n in (*ROWS[2:], 262144)), *(layer_norm(n, MORE // n) for n in ROWS[2:]),
     *(rms_norm(n, MORE // n) for n in ROWS[2:]), cumsum(65536, MORE // 65536, long=16384),
 )  # fmt: skip
+"""Long rows of `MORE` elements in all."""
 
 CASES = (
     softmax(1024, height=4), *(softmax(n) for n in (*ROWS[1:], 262144)), softmax_backward(65536),

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from benchmarks.memory import kernels as k
-from benchmarks.memory.case import Array, Case, Kind, special, times
+from benchmarks.memory.case import Array, Case, Kind, suffix, times
 from cuda_async import DeviceOp
 from cutile import CompileOptions, Tensor, bf16, f8e4m3fn, f32, i32
 from kernels import norm_backward, norm_fused
@@ -23,7 +23,7 @@ def softmax(columns: int, rows: int = 0, dtype: Kind = bf16, *, height: int = 1,
         e = xp.exp(x)  # of standard normal numbers
         return e / e.sum(1)[:, None]
 
-    name = f"softmax {columns}{special(rows, tile)}"
+    name = f"softmax {columns}{suffix(rows, tile)}"
     if many > 1:
         name = f"softmax {shape[0]} x {columns}, graph of {many}"
     return Case(name, (Array(shape, dtype),), (Array(shape, dtype),),
@@ -51,7 +51,7 @@ def layer_norm(columns: int, rows: int = 0, dtype: Kind = bf16) -> Case:
         return centred / xp.sqrt((centred * centred).mean(1) + 1e-5)[:, None] * w + b
 
     return Case(
-        f"layer_norm {columns}{special(rows)}", (Array(shape, dtype),),
+        f"layer_norm {columns}{suffix(rows)}", (Array(shape, dtype),),
         (Array(shape, dtype), Array((columns,), dtype), Array((columns,), dtype)),
         lambda outs, ins: [k.layer_norm(outs[0].mut.partition((1, columns)), *ins, 1e-5)], exact,
         lambda torch, x, w, b: torch.nn.functional.layer_norm(x, (columns,), w, b), 0.95,
@@ -63,7 +63,7 @@ def rms_norm(columns: int, rows: int = 0, dtype: Kind = bf16, *, tile: int = 0) 
     shape = times(rows, columns)
     kernel = k.padded_rms_norm if tile else k.rms_norm
     return Case(
-        f"rms_norm {columns}{special(rows, tile)}", (Array(shape, dtype),),
+        f"rms_norm {columns}{suffix(rows, tile)}", (Array(shape, dtype),),
         (Array(shape, dtype), Array((columns,), dtype)),
         lambda outs, ins: [kernel(outs[0].mut.partition((1, tile or columns)), *ins, 1e-5)],
         lambda xp, x, w: x / xp.sqrt((x * x).mean(1) + 1e-5)[:, None] * w,

@@ -38,8 +38,8 @@ __all__ = (
     "end",
     "enter",
     "holders",
-    "lend",
     "is_lent_elsewhere",
+    "lend",
     "link",
     "refuse_conflicts",
     "settle",
@@ -137,17 +137,6 @@ class Lease:
         self.active = True
         self.guarded: tuple[tuple[str, Lease], ...] = ()
 
-    def uses_in(self, held: list[Lease], before: int) -> Sequence[Use | PlainUse]:
-        """The uses that `held` is the list of, of those before a position among all uses.
-
-        For leases of many uses, which are sorted once: a graph has hundreds of operands, and each later operation on
-        one of them asks.
-        """
-        uses = self.uses
-        if not isinstance(uses, _SortedUses):
-            self.uses = uses = _SortedUses(uses)
-        return [use for position, use in uses.by_list.get(id(held), ()) if position < before]
-
     def give_back(self) -> None:
         """End the lease. For finalizers, too: it takes no lock.
 
@@ -179,7 +168,7 @@ class LeaseList(list[Lease]):
 class _Neighbours(Lease):
     """Stands in a list for the leases of the lists whose memory overlaps.
 
-    It is no lease of anybody's. A list that has it never seems empty, so that who enters a lease compares it.
+    It is no lease of anybody's. A list that has it never seems empty, so a lease that is entered there is compared.
     """
 
     __slots__ = ("lists",)
@@ -348,6 +337,18 @@ def _remove(lease: Lease) -> None:
             use[1].leases.remove(lease)
 
 
+def _uses_in(lease: Lease, held: list[Lease], before: int) -> Sequence[Use | PlainUse]:
+    """The uses that `held` is the list of, of those before a position among all uses.
+
+    For leases of many uses, which are sorted once: a graph has hundreds of operands, and each later operation on one of
+    them asks.
+    """
+    uses = lease.uses
+    if not isinstance(uses, _SortedUses):
+        lease.uses = uses = _SortedUses(uses)
+    return [use for position, use in uses.by_list.get(id(held), ()) if position < before]
+
+
 def _conflict(
     lease: Lease, position: int, held: list[Lease], allies: Set[object], *, neighbours: bool = True
 ) -> tuple[Lease, Use] | None:
@@ -365,20 +366,20 @@ def _conflict(
             continue
         if other.owner is not lease.owner and other.run is not None and other.run in allies:
             continue
-        theirs: Sequence[Use | PlainUse] = other.uses
-        if not theirs and neighbours and isinstance(other, _Neighbours):
+        held_uses: Sequence[Use | PlainUse] = other.uses
+        if not held_uses and neighbours and isinstance(other, _Neighbours):
             for leases in filter(None, [reference() for reference in tuple(other.lists)]):
                 conflict = _conflict(lease, position, leases, allies, neighbours=False)
                 if conflict is not None:
                     return conflict
-        elif len(theirs) > FEW_USES:
-            theirs = other.uses_in(held, position if other is lease else len(theirs))
+        elif len(held_uses) > FEW_USES:
+            held_uses = _uses_in(other, held, position if other is lease else len(held_uses))
         elif other is lease:
-            theirs = theirs[:position]
-        for their in theirs:
-            if (write or their[2]) and their[1].leases is held and _overlap(use, their):
+            held_uses = held_uses[:position]
+        for held_use in held_uses:
+            if (write or held_use[2]) and held_use[1].leases is held and _overlap(use, held_use):
                 if not other.guards:
-                    return other, Use(*their)
+                    return other, Use(*held_use)
                 lease.guarded = (*lease.guarded, (use[0], other))
                 break
     return None

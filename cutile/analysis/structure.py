@@ -1,4 +1,4 @@
-"""The order of tile blocks, written views, hints, assertions, the depth of blocks.
+"""The order of tile blocks, written views, late loads, the depth of blocks.
 
 `why_linear` decides for every target whether tile blocks may run in any order. They may where each one writes only its
 own tiles: then a target may group them, or hand many to one thread block. A kernel with atomics, raw pointers or prints
@@ -7,13 +7,10 @@ gets a thread block for each tile block, in linear order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from cutile.errors import KernelTypeError, Location
-from cutile.ir import Block, Constant, Effect, For, Function, If, Op, TensorType, Value, While
-from cutile.ops.arith import And
-from cutile.ops.cast import Convert
-from cutile.ops.compare import Eq, Ge, Gt, Le, Lt, Ne
+from cutile.ir import Block, Effect, For, Function, If, TensorType, Value, While
 from cutile.ops.memory import LoadTile
 from cutile.ops.pointer import TensorAddress
 from cutile.ops.view import LoadView, TensorView
@@ -141,40 +138,3 @@ def _deepest(block: Block) -> tuple[int, Location | None]:
                 deepest = (inner, op.location or deepest[1])
             stack.extend((each, inner) for each in op.regions)
     return deepest
-
-
-MAX_NUMBERS = 4  # integers that a failed assertion tells; kernels reserve space for them
-_COMPARISONS = (Eq, Ne, Lt, Le, Gt, Ge)
-
-
-def subjects(condition: Value, definitions: Mapping[Value, Op]) -> tuple[tuple[str, ...], tuple[Value, ...]]:
-    """The names of the integers that a condition compares, and the integers.
-
-    Of `0 <= k and k < n` these are k and n, in this order. Constants are left out: the kernel's text shows them.
-    """
-    compared: list[Value] = []
-    pending, seen = [condition], {condition}
-    while pending:
-        op = definitions.get(pending.pop(0))  # from the front: in the order of the text
-        if isinstance(op, And):
-            parts = [part for part in dict.fromkeys((op.x, op.y)) if part not in seen]
-            pending += parts
-            seen.update(parts)
-        elif isinstance(op, _COMPARISONS):
-            compared += [each for each in (op.x, op.y) if _is_told(each, definitions)]
-    values = tuple(dict.fromkeys(compared))[:MAX_NUMBERS]
-    # Two integers under an `and`: a check of an index, whose sides may have no names.
-    checked = len(values) == 2 and isinstance(definitions.get(condition), And)
-    unnamed = ("index", "count") if checked else tuple(f"number {i}" for i, _ in enumerate(values))
-    return tuple(_name(each, definitions) or name for each, name in zip(values, unnamed, strict=True)), values
-
-
-def _name(value: Value, definitions: Mapping[Value, Op]) -> str:
-    """The name of a value, or of one that was widened for the comparison."""
-    op = definitions.get(value)
-    return op.x.name if isinstance(op, Convert) and not value.name else value.name
-
-
-def _is_told(value: Value, definitions: Mapping[Value, Op]) -> bool:
-    tile = value.tile
-    return tile.is_scalar and tile.dtype.is_integer and not isinstance(definitions.get(value), Constant)

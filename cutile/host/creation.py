@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any, TypeVar
+from functools import lru_cache, partial
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -65,11 +65,6 @@ _MAX_PATTERN_BYTES = 4  # bytes that cuMemsetD32 repeats
 MAX_COUNT_BY_HOST = 1 << 20  # elements that the host writes for a GPU in less time than a kernel takes to load
 
 
-_MOST_ELEMENTS = 256
-_elements: dict[tuple[str, DTypeLike], Array] = {}
-"""Python's numbers as elements, by their text (0.0 and -0.0 are equal, and 1 and True), at most `_MOST_ELEMENTS`."""
-
-
 def as_element(value: Any, dtype: DTypeLike, function: str, name: str = "value") -> Array:
     """A number as an array of no axes and this dtype, which is not to be written.
 
@@ -77,16 +72,16 @@ def as_element(value: Any, dtype: DTypeLike, function: str, name: str = "value")
         ArgumentTypeError: it is no number.
         ArgumentError: the dtype cannot hold it: a fraction in an integer, or out of range.
     """
-    plain = type(value) is float or (type(value) is int and -(2**63) <= value < 2**64)
-    key = (repr(value), dtype) if plain else ("", dtype)
-    stored = _elements.get(key)
-    if stored is None:
-        stored = _as_element(value, dtype, function, name)
-        if plain:
-            if len(_elements) >= _MOST_ELEMENTS:
-                _elements.clear()
-            _elements[key] = stored
-    return stored
+    kind = cast("type[Any]", type(value))
+    if kind is float or (kind is int and -(2**63) <= value < 2**64):
+        return _known_element(kind, repr(value), dtype, function, name)
+    return _as_element(value, dtype, function, name)
+
+
+@lru_cache(maxsize=256)  # a program has few fill values; an element is some hundred bytes
+def _known_element(kind: type[Any], text: str, dtype: DTypeLike, function: str, name: str) -> Array:
+    """`as_element` by the text of a number: 0.0 and -0.0 are equal, and differ in it."""
+    return _as_element(kind(text), dtype, function, name)
 
 
 def _as_element(value: Any, dtype: DTypeLike, function: str, name: str) -> Array:

@@ -11,9 +11,9 @@ import functools
 import re
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from cuda_async import Device, default_device
+from cuda_async import Device, DeviceOp, default_device
 from cuda_async.site import Site, format_site
 from cutile.backend.interface import CompileOptions, Target
 from cutile.compile.driver import Request
@@ -170,6 +170,24 @@ def regrouping(signature: Signature, make: Callable[[tuple[Any, ...]], Any]) -> 
 class _Named(NamedTuple):
     position: int
     name: str
+
+
+class LaunchState:
+    """Attributes of `KernelOp` that its parts in other files share."""
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        _arguments: tuple[Any, ...]
+        _backend: str | None
+        _checked: list[Checked]
+        _extents: Mapping[str, Any]
+        _generics: Mapping[str, Any]
+        _launchable: Launchable
+        _lazy: tuple[DeviceOp[Any], ...]
+        _more: tuple[Any, ...] | None
+        _options: CompileOptions
+        _uses: Sequence[ViewUse]
 
 
 class Launchable:

@@ -11,17 +11,15 @@ path takes no launch of which anything is in doubt. Tests run both ways over ran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from cuda_async import DeviceOp, ExecutionContext, Storage, Stream
 from cuda_async.combinators import Forwarded, Select
-from cutile.backend.interface import CompileOptions
 from cutile.compile.kernels import plan_key
 from cutile.launch.arguments import Checked, is_op
-from cutile.launch.fastpath import ViewUse
-from cutile.launch.launchable import Launchable
+from cutile.launch.launchable import LaunchState
 from cutile.launch.views import Grid, TiledView, View, open_names
 
 if TYPE_CHECKING:
@@ -60,7 +58,7 @@ _Launch = tuple["Plan", Grid, list[Checked], list[_Output]]
 """A launch that needs no run: its plan and grid, the checked arguments, and the outputs, which are put there."""
 
 
-class LazyOp:
+class LazyOp(LaunchState):
     """The part of `KernelOp` that runs arguments.
 
     Attributes:
@@ -72,20 +70,10 @@ class LazyOp:
     __slots__ = ()
 
     if TYPE_CHECKING:
-        _arguments: tuple[Any, ...]
-        _backend: str | None
-        _checked: list[Checked]
-        _extents: Mapping[str, Any]
         _failed: DeviceOp[Any]
-        _generics: Mapping[str, Any]
         _given_grid: Grid | None
-        _launchable: Launchable
-        _lazy: tuple[DeviceOp[Any], ...]
         _made: list[Storage]
-        _more: tuple[Any, ...] | None
-        _options: CompileOptions
         _space: Any
-        _uses: Sequence[ViewUse]
 
         def fast_path(self, *, waited: bool) -> Callable[[Stream], Any] | None: ...
         def lend(self, *uses: Any) -> None: ...

@@ -20,9 +20,8 @@ from cutile.compile.declared import checked_options
 from cutile.compile.kernels import Plan
 from cutile.errors import GenericsError
 from cutile.frontend.parameters import Generic
-from cutile.launch.arguments import Checked, is_op
-from cutile.launch.fastpath import ViewUse
-from cutile.launch.launchable import Launchable
+from cutile.launch.arguments import is_op
+from cutile.launch.launchable import Launchable, LaunchState
 from cutile.launch.views import open_names
 
 __all__ = (
@@ -257,7 +256,7 @@ def _words(options: CompileOptions) -> str:
     return ", ".join(f"{name}={getattr(options, name)!r}" for name in fields) or "default"
 
 
-class SearchedOp:
+class SearchedOp(LaunchState):
     """The part of `KernelOp` that searches.
 
     Attributes:
@@ -268,18 +267,8 @@ class SearchedOp:
     __slots__ = ()
 
     if TYPE_CHECKING:
-        _arguments: tuple[Any, ...]
-        _backend: str | None
-        _checked: list[Checked]
-        _extents: Mapping[str, Any]
-        _launchable: Launchable
-        _generics: Mapping[str, Any]
-        _more: tuple[Any, ...] | None
-        _lazy: tuple[DeviceOp[Any], ...]
-        _options: CompileOptions
         _plan: Plan | None
         _space: Space | None
-        _uses: Sequence[ViewUse]
 
         def _giving_back(self) -> AbstractContextManager[None]: ...
         def _check_known(self) -> None: ...

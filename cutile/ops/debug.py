@@ -7,14 +7,17 @@ The text of a print is the same on every target, so values are formatted by what
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from cutile.dtypes import DTypeLike
 from cutile.errors import KernelTypeError, cell_of
-from cutile.ir import ANY_TILE, SCALAR_BOOL, Effect, Op, Type, Value, attribute, operand, operands
+from cutile.ir import ANY_TILE, SCALAR_BOOL, Constant, Effect, Op, Type, Value, attribute, operand, operands
+from cutile.ops.arith import And
+from cutile.ops.cast import Convert
+from cutile.ops.compare import Eq, Ge, Gt, Le, Lt, Ne
 
 _SPEC = r"(?P<align>[<>]?)(?P<sign>[+]?)(?P<zero>0?)(?P<width>\d*)(?P<digits>(\.\d+)?)(?P<kind>[dxXeEfgG]?)"
 _KINDS = {"int": "d", "uint": "dxX", "float": "gfeEG", "bool": ""}
@@ -167,3 +170,40 @@ class Assert(Op, name="assert", spelled=("cuda_tile_assert",), effect=Effect.WRI
 
     def infer(self) -> tuple[Type, ...]:
         return ()
+
+
+MAX_NUMBERS = 4  # integers that a failed assertion tells; kernels reserve space for them
+_COMPARISONS = (Eq, Ne, Lt, Le, Gt, Ge)
+
+
+def subjects(condition: Value, definitions: Mapping[Value, Op]) -> tuple[tuple[str, ...], tuple[Value, ...]]:
+    """The names of the integers that a condition compares, and the integers.
+
+    Of `0 <= k and k < n` these are k and n, in this order. Constants are left out: the kernel's text shows them.
+    """
+    compared: list[Value] = []
+    pending, seen = [condition], {condition}
+    while pending:
+        op = definitions.get(pending.pop(0))  # from the front: in the order of the text
+        if isinstance(op, And):
+            parts = [part for part in dict.fromkeys((op.x, op.y)) if part not in seen]
+            pending += parts
+            seen.update(parts)
+        elif isinstance(op, _COMPARISONS):
+            compared += [each for each in (op.x, op.y) if _is_told(each, definitions)]
+    values = tuple(dict.fromkeys(compared))[:MAX_NUMBERS]
+    # Two integers under an `and`: a check of an index, whose sides may have no names.
+    checked = len(values) == 2 and isinstance(definitions.get(condition), And)
+    unnamed = ("index", "count") if checked else tuple(f"number {i}" for i, _ in enumerate(values))
+    return tuple(_name(each, definitions) or name for each, name in zip(values, unnamed, strict=True)), values
+
+
+def _name(value: Value, definitions: Mapping[Value, Op]) -> str:
+    """The name of a value, or of one that was widened for the comparison."""
+    op = definitions.get(value)
+    return op.x.name if isinstance(op, Convert) and not value.name else value.name
+
+
+def _is_told(value: Value, definitions: Mapping[Value, Op]) -> bool:
+    tile = value.tile
+    return tile.is_scalar and tile.dtype.is_integer and not isinstance(definitions.get(value), Constant)

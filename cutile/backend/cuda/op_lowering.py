@@ -14,7 +14,6 @@ from functools import singledispatch
 from typing import Any
 
 from cutile.analysis.affine import access_run
-from cutile.analysis.structure import subjects
 from cutile.backend.cuda.held_rows import LOWERINGS as HELD
 from cutile.backend.cuda.long_rows import LOWERINGS as CLUSTER
 from cutile.backend.cuda.lowering_context import LoweringContext
@@ -28,7 +27,7 @@ from cutile.dtypes import bf16
 from cutile.ir import Constant, For, If, Op, Value, While, Yield
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.create import Iota
-from cutile.ops.debug import Assert, Print
+from cutile.ops.debug import Assert, Print, subjects
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut

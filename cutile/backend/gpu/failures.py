@@ -13,9 +13,8 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from cutile.analysis.structure import MAX_NUMBERS
 from cutile.errors import KernelAssertionError
-from cutile.ops.debug import failure_text
+from cutile.ops.debug import MAX_NUMBERS, failure_text
 
 SITE, BLOCK, NUMBERS = 1, 2, 8
 """The words of a report at which the assertion's number, the index and the numbers begin."""

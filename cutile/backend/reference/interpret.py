@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from cutile.analysis.structure import subjects
 from cutile.backend.interface import Argument, Grid, Parameter
 from cutile.conversion import element
 from cutile.dtypes import DTypeLike, from_numpy
@@ -20,7 +19,7 @@ from cutile.errors import KernelAssertionError, OutOfBoundsError
 from cutile.ir import Block, For, Function, If, Op, TileType, Value, While, Yield
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.bound import CheckIndex, CheckTile
-from cutile.ops.debug import Assert, Print, failure_text
+from cutile.ops.debug import Assert, Print, failure_text, subjects
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
 from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress, TensorStride

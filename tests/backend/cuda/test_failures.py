@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from cutile.analysis.structure import subjects
 from cutile.backend.cuda.load import load
 from cutile.backend.cuda.model.properties import check_failures
 from cutile.backend.cuda.model.protocol import ProtocolError
@@ -23,7 +22,7 @@ from cutile.backend.interface import Executable
 from cutile.dtypes import bf16, f32, i32
 from cutile.ir.core import Function, Value
 from cutile.ir.types import Type
-from cutile.ops.debug import Assert
+from cutile.ops.debug import Assert, subjects
 from cutile.ops.view import StoreView
 from tests.backend.cuda.failing_run import CASES
 from tests.backend.cuda.programs import compiled, disassembly, instructions, lowered, ptx, written

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from cutile.analysis.structure import subjects
 from cutile.backend.cpu.lowering.loop_nests import Root, Target
 from cutile.backend.cpu.lowering.scope import Scope
 from cutile.backend.cpu.lowering.tile_expr import Extent, Index, Loaded, Node, Product, TensorAxis
@@ -21,7 +20,7 @@ from cutile.ops.arith import Add, Mul
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Ge, Select
-from cutile.ops.debug import Assert, Print
+from cutile.ops.debug import Assert, Print, subjects
 from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress
 from cutile.ops.shape import Broadcast, Reshape
 from cutile.ops.view import LoadView, StoreView
