@@ -42,12 +42,15 @@ class CudaBackend:
     def lower(self, function: Function, target: Target, options: CompileOptions) -> Function:
         """Decide layouts, conversions, access widths and shared memory."""
         from cutile.backend.cuda.explain import unused
-        from cutile.backend.cuda.plans import FLOATS, lower
+        from cutile.backend.cuda.long_rows import ROW_SUMS
+        from cutile.backend.cuda.plans import lower
+        from cutile.backend.cuda.target import FLOATS
         from cutile.passes.fast_math import exact_parts
 
         lowered = lower(function, target, options)
         lowered.note_unused(unused(function, lowered, options, architecture(target.arch)))
-        lowered.note_unused(exact_parts(function, options.fast_math_parts, FAST_MATH, FLOATS))
+        permitted = [part for part in options.fast_math_parts if part != "contract" or not lowered.facts.get(ROW_SUMS)]
+        lowered.note_unused(exact_parts(function, permitted, FAST_MATH, FLOATS))
         return lowered
 
     def prove(self, lowered: Function) -> None:

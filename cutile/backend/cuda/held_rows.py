@@ -22,13 +22,14 @@ from dataclasses import dataclass
 
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import (
+    HeldPlace,
     HeldSlice,
     HoldRow,
     RowExp,
+    SliceWait,
     StageCommit,
     StageRead,
     StageTile,
-    StageWait,
 )
 from cutile.backend.cuda.smem_sizes import move_bytes
 from cutile.backend.gpu.layout import Layout, blocked, extended
@@ -54,10 +55,11 @@ BULK_BYTES = 16
 """Bytes of which the addresses and the length of such a copy are multiples."""
 BARRIER_BYTES = 8
 """Bytes of an mbarrier object."""
-MAX_BESIDE = 1 << 16
-"""Bytes that single passes load beside the held row, such as weights, up to which the row is copied at once. A long
-copy holds up the loads of other thread blocks (layer_norm on an H200, of a copy: 16384 bf16 0.94 at once and 0.92 by
-slices, 32768 0.83 and 0.89)."""
+MAX_BULK_BESIDE = 1 << 15
+"""Bytes that single passes of a thread block load beside the held row, such as weights, up to which bulk copies bring
+the row. They hold up the loads of other thread blocks. On an H200, of a copy of 2**29 elements of bf16: layer_norm by
+sums of 16384 0.94 by bulk copies and 0.97 by `cp.async`, of 65536 0.83 and 0.94; rms_norm of 16384, with 32 KB of
+weights, 0.966 and 0.960."""
 FOLDS: dict[type[Reduce], type[Add | Mul | Max | Min]] = {
     ReduceSum: Add, ReduceProd: Mul, ReduceMax: Max, ReduceMin: Min,
 }  # fmt: skip
@@ -75,6 +77,7 @@ class Held:
         is_cheap: whether they are narrow, and no pass repeats operations on them that take many instructions.
         width: elements of the widest access to the row; slices are whole multiples of it.
         beside: bytes of the row's other loads, each of which one pass needs.
+        passes: the passes that need the row.
     """
 
     loads: tuple[Load, ...]
@@ -84,6 +87,7 @@ class Held:
     is_cheap: bool
     width: int
     beside: int
+    passes: int
 
 
 def held_in(function: Function, row: RowAxis) -> Held | None:
@@ -111,6 +115,7 @@ def held_in(function: Function, row: RowAxis) -> Held | None:
         is_narrow and not repeated,
         max(width[1] for width in widths if width is not None),
         sum(_nbytes(load) for load in passes.loads if load not in loads),
+        max(len(passes.users(load)) for load in loads),
     )
 
 
@@ -243,8 +248,8 @@ class _HeldRows(Copier):
         x = self.values[load.operands[0]]
         row = self._held[load]
         beside = sum(_nbytes(other) for other in self._passes.loads if other not in self._held)
-        once = beside <= MAX_BESIDE and (isinstance(load, LoadMut) or load.bulk)  # a bulk copy is TMA's
-        builder.add(HoldRow(x=x, index=index, row=row, shape=shape, axis=axis, parts=self._parts, at_once=once))
+        bulk = beside <= MAX_BULK_BESIDE and (isinstance(load, LoadMut) or load.bulk)  # a bulk copy is TMA's
+        builder.add(HoldRow(x=x, index=index, row=row, shape=shape, axis=axis, parts=self._parts, bulk=bulk))
 
     def _pass(self, number: int) -> None:
         """Append the loop over the slices of the row, and its reductions.
@@ -258,7 +263,7 @@ class _HeldRows(Copier):
         builder.location = ends[0].location
         if all(self._is_read_alone(op) for op in ends):
             for op in reductions:
-                self._extreme(op)
+                self._extreme(op, number)
             return
         # What the pass before has kept, and the work whose results this pass keeps.
         begun, shared = self._kept, self._shared_work(number)
@@ -325,7 +330,7 @@ class _HeldRows(Copier):
             if op.results and op.result in begun:
                 self.values[op.result] = begun[op.result]
             elif op not in reductions:
-                self._slice(op, part)
+                self._slice(op, part, number)
         folded: list[Value] = []
         for op, total in zip(reductions, totals, strict=True):
             self.builder.location = op.location
@@ -348,7 +353,11 @@ class _HeldRows(Copier):
         # Each thread reads what it has copied: no barrier stands between the two.
         return extended(slices, whole) == _slice_layout(tensor, whole, self._warps)[0]
 
-    def _extreme(self, op: Reduce) -> None:
+    def _arrives(self, load: Op, number: int) -> bool:
+        """Whether a pass is the first that reads a held row: it waits for the slices."""
+        return self._passes.users(load)[0] == number
+
+    def _extreme(self, op: Reduce, number: int) -> None:
         """Append an extreme of the whole row, as one slice.
 
         It needs no loop: elements are folded as they are read, and none of them waits in a register.
@@ -356,16 +365,23 @@ class _HeldRows(Copier):
         builder = self.builder
         load = self._held_by_result[op.x]
         x = self.values[load.operands[0]]
-        held = HeldSlice(x=x, part=builder.constant(0), row=self._held[load], shape=self._row.shape(op.x, 1))
+        held = HeldSlice(
+            x=x,
+            part=builder.constant(0),
+            row=self._held[load],
+            shape=self._row.shape(op.x, 1),
+            arriving=self._arrives(load, number),
+        )
         row = builder.value(held, op.x.name)
         self.values[op.result] = builder.value(op.copy_with([row], (), ()), op.result.name)
 
-    def _slice(self, op: Op, part: Value) -> None:
+    def _slice(self, op: Op, part: Value, number: int) -> None:
         """Append an operation for one slice."""
         operands = [self.values.get(value, value) for value in op.operands]
         if op in self._held:
             shape = self._row.shape(op.results[0], self._parts)
-            held = HeldSlice(x=operands[0], part=part, row=self._held[op], shape=shape)
+            arriving = self._arrives(op, number)
+            held = HeldSlice(x=operands[0], part=part, row=self._held[op], shape=shape, arriving=arriving)
             copy = self.builder.add(held)
         else:
             copy = self._row.sliced(op, operands, self._parts, part, self.builder)
@@ -427,18 +443,17 @@ def _slice_layout(x: Value, shape: tuple[int, ...], warps: int) -> tuple[Layout,
 
 
 def lower_hold_row(op: HoldRow, context: LoweringContext) -> None:
-    """Copy a row by one bulk copy, or slice by slice by `cp.async`.
+    """Begin to copy a row, slice by slice: by bulk copies, or by `cp.async`.
 
-    Behind a bulk copy all threads wait at one barrier (`intrinsics/stage.py`, `stage_row`). Behind `cp.async` each
-    thread waits for its own copies, which no other thread reads.
+    The bytes of each bulk copy are counted at a barrier of its own. Of `cp.async`, each slice is a group of copies, and
+    each thread waits for its own, which no other thread reads (`intrinsics/stage.py`).
     """
     builder, tensor = context.builder, op.x.tensor
     layout, vector, strides = _slice_layout(op.x, op.shape, context.warps)
     nbytes = move_bytes(tensor.dtype, layout)
     place = context.smem.reserve(op.parts * nbytes)
-    context.held[op.row] = (op.parts, place, nbytes)
     index = [context.lowered[value] for value in op.index]
-    if op.at_once and context.arch.major >= BULK_SINCE and _is_contiguous(op, vector, context.warps):
+    if op.bulk and context.arch.major >= BULK_SINCE and _is_contiguous(op, vector, context.warps):
         shape = _whole(op.shape, op.axis, op.parts)
         whole, _, strides = _slice_layout(op.x, shape, context.warps)
         copy = StageTile(
@@ -449,7 +464,8 @@ def lower_hold_row(op: HoldRow, context: LoweringContext) -> None:
             held=True,
             whole=True,
         )
-        counter = context.smem.reserve(BARRIER_BYTES)
+        counter = context.smem.reserve(op.parts * BARRIER_BYTES)
+        context.held[op.row] = HeldPlace(op.shape, op.parts, place, nbytes, counter)
         context.add(copy, layout=context.layout_name(whole), vector=vector, counter=counter)
         context.smem.share(copy, place)
         return
@@ -467,10 +483,10 @@ def lower_hold_row(op: HoldRow, context: LoweringContext) -> None:
         )
         context.add(copy, layout=context.layout_name(layout), vector=vector)
         context.smem.share(copy, place)
+        builder.add(StageCommit())
         builder.yield_()
     builder.add(For(start=start, stop=stop, step=step, carried=(), body=body))
-    builder.add(StageCommit())
-    builder.add(StageWait(pending=0, meet=False))
+    context.held[op.row] = HeldPlace(op.shape, op.parts, place, nbytes, group=_groups(context))
 
 
 def _whole(shape: Sequence[int], axis: int, parts: int) -> tuple[int, ...]:
@@ -493,20 +509,40 @@ def _is_contiguous(op: HoldRow, vector: tuple[int, int], warps: int) -> bool:
 
 def lower_held_slice(op: HeldSlice, context: LoweringContext) -> None:
     """A slice, read by the threads that copied it."""
-    parts, place, nbytes = context.held[op.row]
+    held = context.held[op.row]
+    if op.arriving:
+        _wait(op, held, context)
     layout, vector, strides = _slice_layout(op.x, op.shape, context.warps)
     tile = StageRead(
         context.lowered[op.part],
         dtype=op.x.tensor.dtype,
         shape=op.shape,
         strides=strides,
-        stage=(0, parts, nbytes),
+        stage=(0, held.parts, held.nbytes),
         own=True,
         of=op.x.name,
     )
     context.add(tile, layout=context.layout_name(layout), vector=vector)
-    context.smem.share(tile, place)
+    context.smem.share(tile, held.start)
     context.place(op.result, tile.result, layout)
+
+
+def _groups(context: LoweringContext) -> int:
+    """Groups of `cp.async` that were begun for rows."""
+    return sum(held.parts for held in context.held.values() if held.counter is None)
+
+
+def _wait(op: HeldSlice, held: HeldPlace, context: LoweringContext) -> None:
+    """Wait for a slice; for all of them, if the whole row is read."""
+    builder, part, last = context.builder, context.lowered[op.part], held.parts - 1
+    whole = op.shape != held.shape
+    if held.counter is None:
+        later = tuple(_groups(context) - held.group - 1 - each for each in range(held.parts))
+        # Groups end in the order in which they are begun.
+        builder.add(SliceWait(part=builder.constant(last) if whole else part, later=later, bulk=False))
+        return
+    for each in [builder.constant(number) for number in range(held.parts)] if whole else [part]:
+        context.add(SliceWait(part=each, later=(), bulk=True), counter=held.counter)
 
 
 LOWERINGS = ((HoldRow, lower_hold_row), (HeldSlice, lower_held_slice))

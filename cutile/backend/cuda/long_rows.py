@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from cutile.backend.cuda.held_rows import MAX_BESIDE, Held, held_in, held_rows
+from cutile.backend.cuda.held_rows import Held, held_in, held_rows
 from cutile.backend.cuda.lowering_context import LoweringContext, layouts_of
 from cutile.backend.cuda.ops import (
     ClusterArrive,
@@ -36,7 +36,7 @@ from cutile.backend.cuda.ops import (
     RowExpUnit,
 )
 from cutile.backend.cuda.smem_sizes import lane_mask, warp_mask
-from cutile.backend.cuda.target import Architecture
+from cutile.backend.cuda.target import FLOATS, Architecture
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.backend.gpu.row_axis import RowAxis, Store, reduced_in, row_axis
@@ -52,6 +52,7 @@ from cutile.ops.memory import StoreMut
 from cutile.ops.reduce import Reduce, ReduceExtreme, ReduceMax, ReduceSum
 from cutile.ops.shape import Broadcast, Reshape
 from cutile.ops.view import StoreView
+from cutile.passes.fast_math import FACT, fast_math
 from cutile.passes.redundancy import dce
 
 MIN_ELEMENTS, MIN_WIDE_ELEMENTS = 1 << 13, 1 << 14
@@ -68,9 +69,11 @@ memory and 0.97 in registers for 4096 bf16, 0.75 and 0.97 for 8192."""
 SLICE_BYTES = 1 << 16
 """Bytes of a row in one thread block at most, where a cluster has the rest: three such blocks share a
 multiprocessor."""
-HALVED_BYTES = SLICE_BYTES
-"""Bytes of a row that two thread blocks better share, if computing it again is cheap and few bytes are loaded beside it
-(rms_norm of 32768 bf16 on an H200: 0.96 of a copy by two, 0.93 by one; of 65536 0.94 by two, 0.93 by four)."""
+HALVED_BYTES, MAX_HALVED_BESIDE = SLICE_BYTES, 2 << 16
+"""Bytes of a row that two thread blocks better share, if computing it again is cheap, and the most bytes beside it,
+times the passes that need the row. On an H200, of a copy: rms_norm of 32768 bf16, two passes, 64 KB beside the row,
+0.96 by two thread blocks, 0.93 by one; of 65536 0.94 by two, 0.93 by four; layer_norm of 32768 without a bias, three
+passes, 64 KB, 0.90 by two, 0.945 by one."""
 ONE_SLICE_WARPS, WARPS, LONE_WARPS = 4, 8, 16
 """Warps of a thread block. `ONE_SLICE_WARPS` where `WARPS` or `LONE_WARPS` would have the whole row in one slice
 (softmax of 8192 on an H200: 0.95 of a copy by 4 warps, 0.88 by 8). `LONE_WARPS` where shared memory has room for one
@@ -90,6 +93,8 @@ row costs some: its largest element is rounded and tested, and a sum of the row 
 MAX_SPLIT = 4
 """Slices have equal extents, so their number divides the row. It is sought below so many times the least number: with
 more slices, threads have too few elements of each (`THREAD_ELEMENTS`)."""
+ROW_SUMS = "row_sums"
+"""The fact of a function that says what `fast_math` did to the sums of slices."""
 BARRIER_BYTES = 8
 """Bytes of an mbarrier object."""
 MIN_WORD_BITS = 32
@@ -139,7 +144,12 @@ def cut_rows(function: Function, arch: Architecture, options: CompileOptions) ->
         return function, options, cut
     if blocks > 1:
         function, row = cluster_rows(function, row, blocks)
-    return held_rows(function, row, plan.parts, plan.warps), replace(options, num_worker_warps=plan.warps), cut
+    rows = held_rows(function, row, plan.parts, plan.warps)
+    if "contract" in options.fast_math_parts:  # sums of slices of products
+        facts = dict(rows.facts)
+        rows = fast_math(rows, ("contract",), FLOATS)
+        rows.facts |= facts | {ROW_SUMS: rows.facts.get(FACT, ())}
+    return rows, replace(options, num_worker_warps=plan.warps), cut
 
 
 def _refusal(blocks: int, arch: Architecture, requested: int) -> str:
@@ -172,12 +182,17 @@ def plan_row(function: Function, row: RowAxis, arch: Architecture, options: Comp
     if (requested := options.num_cta_in_cga) is not None and requested in clusters:
         clusters = (requested,)
     plans = [plan for blocks in clusters if (plan := _plan_over(blocks, row, held, arch, options)) is not None]
-    halved = held.is_cheap and len(held.loads) == 1 and held.beside <= MAX_BESIDE and held.nbytes == HALVED_BYTES
-    slice_bytes = SLICE_BYTES // (2 if halved else 1)
+    slice_bytes = SLICE_BYTES // (2 if _is_halved(held) else 1)
     # The smallest cluster whose parts are short enough: a larger one sends each reduction to more thread blocks. Where
     # none is large enough, the largest one that has a plan, or the one that the author asks for.
     large_enough = (plan for plan in plans if held.nbytes <= plan.blocks * slice_bytes)
     return next(large_enough, plans[-1] if plans else None)
+
+
+def _is_halved(held: Held) -> bool:
+    """Whether two thread blocks better share a row that one could hold."""
+    little = len(held.loads) == 1 and held.passes * held.beside <= MAX_HALVED_BESIDE
+    return held.is_cheap and little and held.nbytes == HALVED_BYTES
 
 
 def _is_short(held: Held, extent: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from cutile.analysis.structure import written_views
 from cutile.backend.cuda.exchange import exchange_of, sectors
 from cutile.backend.cuda.mma_layouts import assign_layouts
-from cutile.backend.cuda.ops import Barrier, ConvertLayout, StoreSubtile
+from cutile.backend.cuda.ops import Barrier, ConvertLayout, HeldPlace, StoreSubtile
 from cutile.backend.cuda.smem_sizes import move_bytes
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout, blocked, register_map
@@ -66,8 +66,8 @@ class LoweringContext(ABC):
         self.lowered: dict[Value, Value] = {}
         self._layout_names: dict[Layout, str] = {}
         self.smem = SmemAllocator()
-        self.held: dict[int, tuple[int, int, int]] = {}
-        """For each row in shared memory, its number of slices, its place, and the bytes of a slice."""
+        self.held: dict[int, HeldPlace] = {}
+        """The rows in shared memory, by their numbers."""
         self.counters = 0
         """The place of the barriers that count the results of a cluster's blocks."""
         self.loops: int = 0

@@ -10,7 +10,7 @@ from functools import partial
 
 from cutile.backend.cuda.budget import shared_room
 from cutile.backend.cuda.half_products import halve_products
-from cutile.backend.cuda.long_rows import cut_rows, number_tiles, power_sums
+from cutile.backend.cuda.long_rows import ROW_SUMS, cut_rows, number_tiles, power_sums
 from cutile.backend.cuda.lower import lower as lower_for_one_group
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused
 from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
@@ -22,17 +22,14 @@ from cutile.backend.cuda.pipeline.split_k import launch_division
 from cutile.backend.cuda.pipeline.swap_ab import swap
 from cutile.backend.cuda.pipeline.updates import add_tiles
 from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
-from cutile.backend.cuda.target import Architecture, architecture
+from cutile.backend.cuda.target import FLOATS, Architecture, architecture
 from cutile.backend.interface import CompileOptions, Target
-from cutile.dtypes import bf16, f16, f32, f64
 from cutile.ir.core import Function
 from cutile.passes.fast_math import FACT, fast_math
 from cutile.passes.fold import fold
 from cutile.passes.redundancy import cse, dce
 
 Rules = Callable[[Kernel, Architecture, CompileOptions], Plan]
-FLOATS = (f16, bf16, f32, f64)
-"""The dtypes in which one instruction multiplies and adds."""
 
 
 def lower(function: Function, target: Target, options: CompileOptions) -> Function:
@@ -47,7 +44,8 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     # Ahead of the plans, which count registers and recognise epilogues: they have to see the final operations.
     relaxed = fast_math(halve_products(function), options.fast_math_parts, FLOATS)
     lowered = dce(cse(fold(_lower(relaxed, target, options))))
-    lowered.facts |= {key: value for key, value in relaxed.facts.items() if key == FACT}
+    if done := (*relaxed.facts.get(FACT, ()), *lowered.facts.get(ROW_SUMS, ())):
+        lowered.facts[FACT] = done
     return lowered
 
 
@@ -57,7 +55,9 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
     kernel = Kernel(function)
     if not kernel.products:
         rows, row_options, cut = cut_rows(function, arch, options)
-        return power_sums(number_tiles(lower_for_one_group(rows, target, row_options), cut))
+        lowered = power_sums(number_tiles(lower_for_one_group(rows, target, row_options), cut))
+        lowered.facts |= {key: value for key, value in rows.facts.items() if key == ROW_SUMS}
+        return lowered
     swapped = swap(add_tiles(function))
     mainloop = _specialised(Kernel(swapped), arch, options, plan_mainloop, target.units)
     if isinstance(mainloop, Function):

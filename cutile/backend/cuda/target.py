@@ -3,10 +3,13 @@
 import re
 from dataclasses import dataclass
 
+from cutile.dtypes import bf16, f16, f32, f64
 from cutile.errors import UnsupportedTargetError
 
 KNOWN = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a")
 """Architectures whose code is tested by compiling; others of compute capability 8.0 and up are accepted."""
+FLOATS = (f16, bf16, f32, f64)
+"""The dtypes in which one instruction multiplies and adds."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from cutile.backend.cuda.ops import (
     Dot,
     DotWait,
     SimtMma,
+    SliceWait,
     StagedMma,
     StagePut,
     StageRead,
@@ -66,7 +67,7 @@ def _place(facts: dict[str, Any], stage: tuple[int, int, int]) -> tuple[str, ...
 def stage_tile(op: StageTile, kernel: Kernel) -> Call:
     """`stage_x(x, x_extent_0, i, k, k)`: the last argument is the iteration.
 
-    A row that one thread copies whole (`op.whole`) has no such argument.
+    A row whose slices one thread copies (`op.whole`) has no such argument.
     """
     facts = op.attributes
     axis, width = facts["vector"]
@@ -80,7 +81,8 @@ def stage_tile(op: StageTile, kernel: Kernel) -> Call:
             f"axis={axis}",
             f"width={width}",
             f"strides={op.strides!r}",
-            f"nbytes={parts * stage_bytes}",
+            f"parts={parts}",
+            f"nbytes={stage_bytes}",
             f"offset={facts['offset'] + first}",
             f"counter={facts['counter']}",
         )
@@ -98,6 +100,15 @@ def stage_tile(op: StageTile, kernel: Kernel) -> Call:
         *((f"limited={op.limited!r}",) if op.limited else ()),
     )
     return Call(function, (*arguments(op.x, op.index, kernel), kernel.use(op.iteration)))
+
+
+def slice_wait(op: SliceWait, kernel: Kernel) -> Call:
+    """`wait_slice(part)`."""
+    if op.bulk:
+        function = kernel.bind("wait_slice", "stage.wait_bulk_slice", f"counter={op.attributes['counter']}")
+    else:
+        function = kernel.bind("wait_slice", "stage.wait_slice", f"later={op.later!r}")
+    return Call(function, (kernel.use(op.part),))
 
 
 def stage_read(op: StageRead, kernel: Kernel) -> Call:
@@ -236,6 +247,7 @@ def outer(op: SimtMma, kernel: Kernel) -> Call:
 EMITTERS = {
     matmul.Mma: mma,
     StageTile: stage_tile,
+    SliceWait: slice_wait,
     StageRead: stage_read,
     StagePut: stage_put,
     StagedMma: staged_mma,

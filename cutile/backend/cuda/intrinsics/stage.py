@@ -26,6 +26,8 @@ from cutile.dtypes import DTypeLike, i32
 
 COPY = 16
 """Bytes of the widest copy."""
+BARRIER_BYTES = 8
+"""Bytes of an mbarrier object."""
 
 
 def stage_shift(b: Any, turn: Any, stages: int, size: int) -> Any:
@@ -107,22 +109,24 @@ def stage_row(
     axis: int,
     width: int,
     strides: tuple[int, ...],
+    parts: int,
     nbytes: int,
     offset: int,
     counter: int,
 ) -> Any:
-    """Copy a tile to shared memory, and wait until it is there.
+    """Start the copies of a row's slices to shared memory.
 
-    `f(base, *extents, *strides, *tile index)`.
+    `f(base, *extents, *strides, *tile index)`. `wait_bulk_slice` waits for one of them.
 
-    The tile is one stretch of memory, which one thread copies for all. If the tensor ends within the tile, each thread
-    copies the elements that it will read, and elements outside become 0.
+    The row is one stretch of memory, and one thread copies its slices for all. If the tensor ends within the row, each
+    thread copies the elements that it will read, and elements outside become 0.
 
     Args:
-        view, layout, axis, width, strides: as of `stage_tile`.
-        nbytes: of the tile.
-        offset: where the tile goes in shared memory, in bytes.
-        counter: where the barrier is that counts its bytes, used once; in bytes.
+        view, layout, axis, width, strides: as of `stage_tile`, of the whole row.
+        parts: number of slices.
+        nbytes: of a slice.
+        offset: where the row goes in shared memory, in bytes.
+        counter: where the barriers are, one for each slice, each of which counts its bytes once; in bytes.
     """
     size = view.dtype.bits // 8
 
@@ -130,22 +134,30 @@ def stage_row(
         access = Access(b, view, layout, values)
         place = b.add(b.mul(_thread_place(b, access.at, strides, axis), i32c(size)), i32c(offset))
         target = b.ptrtoint(shared(b, place), I32)
-        arrived = address(b, counter)
-        whole, edge, done = (b.append_basic_block(name) for name in ("inside", "edge", "held"))
+        barriers = address(b, counter)
+        copies = b.icmp_unsigned("==", thread(b), i32c(0))
+        with b.if_then(copies):
+            for part in range(parts):
+                # Its one arrival announces the bytes (PTX ISA, "mbarrier.init").
+                text = f"mbarrier.init.shared::cta.b64 [$0+{part * BARRIER_BYTES}], 1;"
+                asm(b, VOID, [barriers], text, "r,~{memory}", effect=True)
+            # The fence shows the new barriers to the copies, which count their bytes there (PTX ISA, "membar / fence").
+            asm(b, VOID, [], "fence.mbarrier_init.release.cluster;", "~{memory}", effect=True)
+        whole, edge, done = (b.append_basic_block(name) for name in ("inside", "edge", "begun"))
         b.cbranch(access.interior, whole, edge)
         b.position_at_end(whole)
-        with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
-            text = (
-                "mbarrier.init.shared::cta.b64 [$0], 1; fence.mbarrier_init.release.cluster; "
-                f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], {nbytes}; "
-                "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [$1], [$2], "
-                f"{nbytes}, [$0];"
-            )
-            # The fence shows the new barrier to the copy, which counts its bytes there (PTX ISA, "mbarrier.init",
-            # "mbarrier.arrive", "cp.async.bulk").
-            asm(b, VOID, [arrived, target, access.address(0)], text, "r,r,l,~{memory}", effect=True)
-        barrier(b)  # the mbarrier is set up before anyone waits at it
-        wait_parity(b, arrived, i32c(0))
+        with b.if_then(copies):
+            source = access.address(0)
+            for part in range(parts):
+                arrived, shift = f"[$0+{part * BARRIER_BYTES}]", part * nbytes
+                # In order, since a pass over the row begins with the first slice (PTX ISA, "mbarrier.arrive",
+                # "cp.async.bulk").
+                text = (
+                    f"mbarrier.arrive.expect_tx.shared::cta.b64 _, {arrived}, {nbytes}; "
+                    "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                    f"[$1+{shift}], [$2+{shift}], {nbytes}, {arrived};"
+                )
+                asm(b, VOID, [barriers, target, source], text, "r,r,l,~{memory}", effect=True)
         b.branch(done)
         b.position_at_end(edge)
         access.enter()
@@ -153,8 +165,13 @@ def stage_row(
             _copy(b, access, register, target, axis, width, strides, False)
         # It waits for this thread's copies alone, which no other thread reads (PTX ISA, "cp.async.wait_all").
         asm(b, VOID, [], "cp.async.wait_all;", "~{memory}", effect=True)
+        with b.if_then(copies):  # nothing is left to wait for
+            for part in range(parts):
+                text = f"mbarrier.arrive.shared::cta.b64 _, [$0+{part * BARRIER_BYTES}];"
+                asm(b, VOID, [barriers], text, "r,~{memory}", effect=True)
         b.branch(done)
         b.position_at_end(done)
+        barrier(b)  # the barriers are set up before anyone waits at them
 
     return intrinsic("stage_row", None, view.arguments(0), generate)
 
@@ -249,3 +266,38 @@ def wait(pending: int, meet: bool = True) -> Any:
             barrier(b)
 
     return intrinsic("wait", None, [], generate)
+
+
+@cache
+def wait_slice(later: tuple[int, ...]) -> Any:
+    """`f(part)`: wait until this thread's copies of a slice are there.
+
+    `later` says for each slice how many groups are begun behind its own.
+    """
+
+    def generate(b: Any, values: list[Any]) -> None:
+        done = b.append_basic_block("arrived")
+        switch = b.switch(values[0], done)
+        for part, pending in enumerate(later):
+            block = b.append_basic_block(f"slice_{part}")
+            switch.add_case(i32c(part), block)
+            b.position_at_end(block)
+            # The number of groups is part of the instruction (PTX ISA, "cp.async.wait_group").
+            asm(b, VOID, [], f"cp.async.wait_group {pending};", "~{memory}", effect=True)
+            b.branch(done)
+        b.position_at_end(done)
+
+    return intrinsic("wait_slice", None, [frag(i32, 0)], generate)
+
+
+@cache
+def wait_bulk_slice(counter: int) -> Any:
+    """`f(part)`: wait until all bytes of a slice are there.
+
+    `counter`: where the barrier of the first slice is, in bytes; the others follow.
+    """
+
+    def generate(b: Any, values: list[Any]) -> None:
+        wait_parity(b, b.add(address(b, counter), b.mul(values[0], i32c(BARRIER_BYTES))), i32c(0))
+
+    return intrinsic("wait_slice", None, [frag(i32, 0)], generate)

@@ -47,6 +47,7 @@ __all__ = (
     "StageRead",
     "StageTile",
     "StageWait",
+    "SliceWait",
     "Store",
     "StoreSubtile",
     "TmaLoad",
@@ -320,7 +321,7 @@ class StageTile(Op, name="cuda.stage_tile", effect=Effect.WRITE):
         strides: the element at coordinates `c` lies `sum(c * strides)` elements into the stage.
         stage: the place.
         held: the row stays for the whole kernel; each of its slices has a stage of its own.
-        whole: a held row in one copy, which is complete behind the operation.
+        whole: all slices of a held row, each by one bulk copy.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -356,6 +357,23 @@ class StageWait(Op, name="cuda.stage_wait", effect=Effect.WRITE):
     intrinsic = Intrinsic("stage.wait", facts=("pending",), stem="wait_{pending}")
     pending: int = attribute()
     meet: bool = attribute(default=True)
+
+    def infer(self) -> tuple[Type, ...]:
+        return ()
+
+
+class SliceWait(Op, name="cuda.slice_wait", effect=Effect.WRITE):
+    """Wait until a slice of a held row is in shared memory.
+
+    Attributes:
+        part: the number of the slice.
+        later: by `cp.async`, the groups that are begun behind the slice's, for each slice.
+        bulk: by bulk copies. Then the fact `counter` says where the barriers of the slices are.
+    """
+
+    part: Value = operand(SCALAR_INT)
+    later: tuple[int, ...] = attribute()
+    bulk: bool = attribute()
 
     def infer(self) -> tuple[Type, ...]:
         return ()

@@ -4,6 +4,8 @@
 memory as they were loaded (`held_rows.py`), or are spread over the blocks of a cluster (`long_rows.py`).
 """
 
+from dataclasses import dataclass
+
 from cutile.backend.common.abi import GRID_NAMES
 from cutile.backend.gpu.emitter import Intrinsic
 from cutile.dtypes import i32
@@ -27,6 +29,7 @@ __all__ = (
     "ClusterRank",
     "ClusterReduce",
     "ClusterTileBlockId",
+    "HeldPlace",
     "HeldSlice",
     "HoldRow",
     "PrivateStart",
@@ -78,10 +81,10 @@ class PrivateEnd(Op, name="cuda.private_end", effect=Effect.WRITE):
 
 
 class HoldRow(Op, name="cuda.hold_row", effect=Effect.WRITE):
-    """Copy the tile at a tile index to shared memory, and wait until it is there.
+    """Begin to copy the tile at a tile index to shared memory.
 
     It lies there in `parts` slices, each as a thread block reads it, with zeros past the tensor's edges. Each thread
-    copies the elements that it reads, so none waits for another.
+    copies the elements that it reads, so none waits for another. The first pass over the row waits for the slices.
 
     Attributes:
         x: the tensor.
@@ -90,7 +93,7 @@ class HoldRow(Op, name="cuda.hold_row", effect=Effect.WRITE):
         shape: of a slice.
         axis: along which the slices follow each other.
         parts: how many slices there are.
-        at_once: by one copy, if the row is one stretch of memory.
+        bulk: by bulk copies, if the row is one stretch of memory.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -99,20 +102,48 @@ class HoldRow(Op, name="cuda.hold_row", effect=Effect.WRITE):
     shape: tuple[int, ...] = attribute()
     axis: int = attribute()
     parts: int = attribute()
-    at_once: bool = attribute(default=True)
+    bulk: bool = attribute(default=True)
 
     def infer(self) -> tuple[Type, ...]:
         return ()
 
 
+@dataclass(frozen=True)
+class HeldPlace:
+    """Where a row is held in shared memory.
+
+    Attributes:
+        shape: of a slice.
+        parts: number of slices.
+        start: of the first slice, in bytes.
+        nbytes: of a slice.
+        counter: where the barriers of bulk copies are, in bytes; None for copies by `cp.async`.
+        group: of the first slice, among the groups of `cp.async`.
+    """
+
+    shape: tuple[int, ...]
+    parts: int
+    start: int
+    nbytes: int
+    counter: int | None = None
+    group: int = 0
+
+
 class HeldSlice(Op, name="cuda.held_slice", effect=Effect.READ):
-    """Slice number `part` of a row of `x` in shared memory."""
+    """Slice number `part` of a row of `x` in shared memory.
+
+    Attributes:
+        row: the number of the row.
+        shape: of the slice, or of the whole row.
+        arriving: its copy may be under way; the read waits for it.
+    """
 
     loads = True
     x: Value = operand(ANY_TENSOR)
     part: Value = operand(SCALAR_INT)
     row: int = attribute()
     shape: tuple[int, ...] = attribute()
+    arriving: bool = attribute(default=False)
 
     def infer(self) -> tuple[Type, ...]:
         return (TileType(self.x.tensor.dtype, self.shape),)
