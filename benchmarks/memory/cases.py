@@ -304,13 +304,15 @@ MORE = 1 << 29
 
 MANY_ROWS = (
     *(softmax(n, MORE // n) for n in (*ROWS[2:], 262144)), *(layer_norm(n, MORE // n) for n in ROWS[2:]),
+    *(layer_norm(n, MORE // n, sums=True) for n in ROWS[3:]),
     *(rms_norm(n, MORE // n) for n in ROWS[2:]), cumsum(65536, MORE // 65536, long=16384),
+    cross_entropy(32000, 4 * 4096),
 )  # fmt: skip
 """Long rows of `MORE` elements in all."""
 
 CASES = (
     softmax(1024, height=4), *(softmax(n) for n in (*ROWS[1:], 262144)), softmax_backward(65536),
-    *(layer_norm(n) for n in ROWS), *(rms_norm(n) for n in ROWS),
+    *(layer_norm(n) for n in ROWS), *(layer_norm(n, sums=True) for n in ROWS[3:]), *(rms_norm(n) for n in ROWS),
     cross_entropy(32000), cross_entropy(65536), cross_entropy(128256),
     *(cross_entropy_backward(n) for n in (32000, 65536, 128256)),
     *(make(n) for make in (layer_norm_backward, rms_norm_backward) for n in (4096, 8192)),

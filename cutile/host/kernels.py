@@ -365,6 +365,18 @@ def scan_launch(
 ) -> KernelOp:
     """The launch that scans `x` onto the tiles of `y`; its `state` is zeros."""
     launch = scan_kernel(function, identity)(y, x, state, WIDE=int(dtype.is_half))
-    if function is not operator.add:  # nobody knows its registers, so no occupancy is asked for
+    if not knows_scan_registers(function, x.dtype, dtype, contiguous=is_contiguous(x.shape, x.strides)):
         return launch.compile_options(CompileOptions(num_worker_warps=8))
     return launch.compile_options(CompileOptions(num_worker_warps=8, occupancy=occupancy))
+
+
+def knows_scan_registers(
+    function: Callable[[Any, Any], Any], source: DTypeLike, dtype: DTypeLike, *, contiguous: bool
+) -> bool:
+    """Whether the registers of a scan are known to suffice for the occupancy of `SCAN_TILES`.
+
+    They are for sums of contiguous elements in their own dtype, or in the other one of bf16 and f32. Conversions of
+    others, and addresses of single elements, take registers of which the tiles leave too few.
+    """
+    plain = source is dtype or (source.is_float and dtype.is_float and max(source.bits, dtype.bits) <= 32)
+    return function is operator.add and contiguous and plain
