@@ -324,12 +324,12 @@ def _pipelines(ops: Sequence[Op]) -> Iterator[str]:
     rings: dict[tuple[Any, ...], dict[str, None]] = {}
     for op in ops:
         if isinstance(op, StageTile):
-            place = op.attributes["offset"], *op.stage[1:], op.held, op.whole
+            place = op.attributes["offset"], *op.stage[1:], op.held, op.copies
             rings.setdefault(place, {})[op.x.name] = None
-    for (_, slots, nbytes, held, whole_row), names in rings.items():
+    for (_, slots, nbytes, held, copies), names in rings.items():
         if held:
             whole = f"{kilobytes(slots * nbytes)} in shared memory, read in {_counted(slots, 'slice')}"
-            how = "one copy (TMA)" if whole_row else "cp.async"
+            how = "cp.async" if not copies else "one copy (TMA)" if copies == 1 else f"{copies} copies (TMA)"
             yield f"{', '.join(names)}: held from pass to pass, {whole}, filled by {how}"
         else:
             yield f"{', '.join(names)}: {_counted(slots, 'stage')} of {kilobytes(nbytes)}, filled by cp.async"

@@ -24,6 +24,7 @@ from cutile.backend.cuda.ops import (
     RowExpSum,
     RowExpUnit,
     RowQuotient,
+    SliceWait,
     StageCommit,
     StagedMma,
     StagePut,
@@ -76,15 +77,16 @@ class StagedWalker(Walker):
         match op:
             case StageTile():
                 copies.copy(self._at(op, op.stage), self._copied(op))
-                if op.whole:
+                if op.copies:  # those of one row are complete together here
                     copies.commit()
-                    copies.wait(0)
             case StageCommit():
                 copies.commit()
             case StageWait():
                 copies.wait(op.pending)
                 if op.meet:
                     copies.meet()
+            case SliceWait():
+                copies.wait(0 if op.bulk else op.later[int(values[op.part])])
             case Barrier():
                 copies.meet()
             case StageRead():

@@ -50,10 +50,17 @@ def test_how_a_row_is_cut_and_copied_depends_on_what_is_loaded_beside_it() -> No
         return chosen.blocks
 
     def bulk(function: Function) -> set[bool]:
-        return {op.whole for op in lowered(function).walk() if isinstance(op, StageTile)}
+        return {op.copies > 0 for op in lowered(function).walk() if isinstance(op, StageTile)}
 
     assert [blocks(with_weights(32768, more)) for more in ("", FURTHER)] == [2, 1]
-    assert [bulk(with_weights(columns)) for columns in (16384, 65536)] == [{True}, {False}]
+    assert bulk(with_weights(65536)) == {True}  # 64 KB in each of two thread blocks
+    bias = (
+        SUMS.format(more="")
+        .replace("x: Tensor", "x: Tensor, b: Tensor")
+        .replace("w[None, :])", "w[None, :] + ct.load_tile(b, (y.shape[1],), (0,)).astype(f32)[None, :])")
+    )
+    vector = tensor(1, bf16)
+    assert bulk(written(bias, {"y": MutType(ROW, (1, 65536)), "x": ROW, "b": vector, "w": vector})) == {False}
     assert bulk(softmax_of(32768)) == {True}
 
 
@@ -90,7 +97,7 @@ def slices_read(program: Function, without: Op | None = None) -> int:
     group: set[tuple[int, int]] = set()  # stages whose copies belong to no group yet
     groups: list[set[tuple[int, int]]] = []
     complete: set[tuple[int, int]] = set()
-    bulk: dict[int, int] = {}  # the first byte of a row, by the place of its barriers
+    bulk: dict[int, tuple[int, int]] = {}  # by the place of its barriers, a row's first byte, and slices of a copy
     reads = 0
 
     def run(block: Block) -> None:
@@ -103,8 +110,8 @@ def slices_read(program: Function, without: Op | None = None) -> int:
                     for number in range(numbers[op.start], numbers[op.stop], numbers[op.step]):
                         numbers[op.body.arguments[0]] = number
                         run(op.body)
-                case StageTile() if op.whole:
-                    bulk[op.attributes["counter"]] = op.attributes["offset"]
+                case StageTile() if op.copies:
+                    bulk[op.attributes["counter"]] = op.attributes["offset"], op.stage[1] // op.copies
                 case StageTile():
                     group.add((op.attributes["offset"], numbers[op.iteration]))
                 case StageCommit():
@@ -113,7 +120,9 @@ def slices_read(program: Function, without: Op | None = None) -> int:
                 case SliceWait() if op is without:
                     pass
                 case SliceWait() if op.bulk:
-                    complete.add((bulk[op.attributes["counter"]], numbers[op.part]))
+                    row, count = bulk[op.attributes["counter"]]
+                    first = numbers[op.part] * count
+                    complete.update((row, part) for part in range(first, first + count))
                 case SliceWait():
                     for done in groups[: len(groups) - op.later[numbers[op.part]]]:
                         complete.update(done)

@@ -84,4 +84,4 @@ def test_a_row_that_says_so_is_copied_without_the_copy_engine(hint: str, whole: 
     function = written(SOFTMAX.format(hint=hint), {"y": MutType(ROW, (1, 32768)), "x": ROW})
     rows = [op for op in lowered(function).walk() if isinstance(op, StageTile)]
     assert rows
-    assert {op.whole for op in rows} == {whole}
+    assert {op.copies == 1 for op in rows} == {whole}

@@ -67,11 +67,11 @@ def _place(facts: dict[str, Any], stage: tuple[int, int, int]) -> tuple[str, ...
 def stage_tile(op: StageTile, kernel: Kernel) -> Call:
     """`stage_x(x, x_extent_0, i, k, k)`: the last argument is the iteration.
 
-    A row whose slices one thread copies (`op.whole`) has no such argument.
+    A row that one thread copies (`op.copies`) has no such argument.
     """
     facts = op.attributes
     axis, width = facts["vector"]
-    if op.whole:
+    if op.copies:
         first, parts, stage_bytes = op.stage
         function = kernel.bind(
             f"stage_{op.x.name or 'view'}",
@@ -81,8 +81,8 @@ def stage_tile(op: StageTile, kernel: Kernel) -> Call:
             f"axis={axis}",
             f"width={width}",
             f"strides={op.strides!r}",
-            f"parts={parts}",
-            f"nbytes={stage_bytes}",
+            f"parts={op.copies}",
+            f"nbytes={parts * stage_bytes // op.copies}",
             f"offset={facts['offset'] + first}",
             f"counter={facts['counter']}",
         )

@@ -114,19 +114,19 @@ def stage_row(
     offset: int,
     counter: int,
 ) -> Any:
-    """Start the copies of a row's slices to shared memory.
+    """Start the bulk copies of a row to shared memory, of its whole or slice by slice.
 
     `f(base, *extents, *strides, *tile index)`. `wait_bulk_slice` waits for one of them.
 
-    The row is one stretch of memory, and one thread copies its slices for all. If the tensor ends within the row, each
+    The row is one stretch of memory, and one thread copies it for all. If the tensor ends within the row, each
     thread copies the elements that it will read, and elements outside become 0.
 
     Args:
         view, layout, axis, width, strides: as of `stage_tile`, of the whole row.
-        parts: number of slices.
-        nbytes: of a slice.
+        parts: number of copies.
+        nbytes: of a copy.
         offset: where the row goes in shared memory, in bytes.
-        counter: where the barriers are, one for each slice, each of which counts its bytes once; in bytes.
+        counter: where the barriers are, one for each copy, each of which counts its bytes once; in bytes.
     """
     size = view.dtype.bits // 8
 

@@ -321,7 +321,7 @@ class StageTile(Op, name="cuda.stage_tile", effect=Effect.WRITE):
         strides: the element at coordinates `c` lies `sum(c * strides)` elements into the stage.
         stage: the place.
         held: the row stays for the whole kernel; each of its slices has a stage of its own.
-        whole: all slices of a held row, each by one bulk copy.
+        copies: a held row by so many bulk copies of equal parts.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -333,7 +333,7 @@ class StageTile(Op, name="cuda.stage_tile", effect=Effect.WRITE):
     steps: tuple[int, ...] = attribute(default=())
     limited: tuple[int, ...] = attribute(default=())
     held: bool = attribute(default=False)
-    whole: bool = attribute(default=False)
+    copies: int = attribute(default=0)
 
     def infer(self) -> tuple[Type, ...]:
         return ()

@@ -93,7 +93,7 @@ class HoldRow(Op, name="cuda.hold_row", effect=Effect.WRITE):
         shape: of a slice.
         axis: along which the slices follow each other.
         parts: how many slices there are.
-        bulk: by bulk copies, if the row is one stretch of memory.
+        bulk_copies: number of bulk copies, if the row is one stretch of memory: one, or one for each slice; 0 for none.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -102,7 +102,7 @@ class HoldRow(Op, name="cuda.hold_row", effect=Effect.WRITE):
     shape: tuple[int, ...] = attribute()
     axis: int = attribute()
     parts: int = attribute()
-    bulk: bool = attribute(default=True)
+    bulk_copies: int = attribute(default=0)
 
     def infer(self) -> tuple[Type, ...]:
         return ()
@@ -119,6 +119,7 @@ class HeldPlace:
         nbytes: of a slice.
         counter: where the barriers of bulk copies are, in bytes; None for copies by `cp.async`.
         group: of the first slice, among the groups of `cp.async`.
+        copies: number of bulk copies.
     """
 
     shape: tuple[int, ...]
@@ -127,6 +128,7 @@ class HeldPlace:
     nbytes: int
     counter: int | None = None
     group: int = 0
+    copies: int = 0
 
 
 class HeldSlice(Op, name="cuda.held_slice", effect=Effect.READ):
