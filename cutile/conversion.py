@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cutile.dtypes import DTypeLike, FloatFormat, f4e2m1fn, f4e2m1fnx2, f16, f32, f64, tf32
+from cutile.dtypes import DTypeLike, FloatFormat, f4e2m1fn, f4e2m1fnx2, f16, f32, f64, i32, i64, tf32, u64
 from cutile.errors import as_text
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -191,6 +191,22 @@ def fits(value: float, dtype: DTypeLike) -> bool:
         return True
     with np.errstate(over="ignore"):  # a number just above the largest one is rounded to it
         return bool(np.isfinite(np.float64(exact).astype(dtype.numpy)))
+
+
+def wider(value: float, element: DTypeLike | None = None) -> DTypeLike | None:
+    """The narrowest dtype to recommend for a number, and for every number of `element`.
+
+    Floats if `element` is one, integers of 32 bits and more if not; None if there is none.
+
+    Example:
+        >>> from cutile.dtypes import f16, u8, u32
+        >>> wider(300, u8), wider(-1, u32), wider(70000.0, f16), wider(1e39, f16), wider(2**64, u8)
+        (i32, i64, f32, f64, None)
+    """
+    if element is not None and element.is_float:
+        return next((each for each in (f32, f64) if holds(each, element) and fits(value, each)), None)
+    wholes = (each for each in (i32, i64, u64) if element is None or holds(each, element))
+    return next((each for each in wholes if each.min <= value <= each.max), None)
 
 
 def short(value: float) -> str:

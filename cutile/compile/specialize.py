@@ -117,7 +117,8 @@ def _by_generic(signature: Signature, flat: Sequence[Any]) -> list[Any]:
     if extra:
         names = ", ".join(each.name for each in signature.generics)
         values = f"{count} value{'s' * (count > 1)}, in the order ({names})"
-        raise GenericsError(f"{signature.name}: .generics takes {values}; got {len(flat)}: {list(flat)!r}")
+        search = f"; a search takes a list for each configuration: [[{names}], ...]" if extra > 0 else ""
+        raise GenericsError(f"{signature.name}: .generics takes {values}; got {len(flat)}: {list(flat)!r}{search}")
     return list(flat)
 
 
@@ -238,8 +239,9 @@ def _bind_names(binder: _Binder, parameter: Parameter, fact: Fact) -> None:
         return
     if len(parameter.extents) != len(shape):
         raise ArgumentError(
-            f"{binder.signature.name}: argument {parameter.title!r} must have {len(parameter.extents)} axes "
-            f"({_show(parameter.extents)}), got {len(shape)}: {what} {shape}"
+            f"{binder.signature.name}: argument {parameter.title!r} must have the {what} "
+            f"({_show(parameter.extents)}), got {shape}: the annotation has an extent for each axis, as has "
+            f"Tensor[f32{', Dyn' * len(shape)}]"
         )
     for axis, (declared, extent) in enumerate(zip(parameter.extents, shape, strict=True)):
         if isinstance(declared, str):

@@ -235,7 +235,7 @@ class Annotations:
         raise self._syntax(
             item, place, f"{_text(item)} is no extent",
             "An extent is an integer, Dyn, the name of a generic, or a name in quotes that must mean one number "
-            "everywhere.",
+            "everywhere. There is one for each axis: Tensor[f32, 8, Dyn].",
         )  # fmt: skip
 
     def constant_types(self, annotation: Any) -> tuple[type, ...]:

@@ -9,8 +9,8 @@ import math
 import types
 from typing import Any, NoReturn
 
-from cutile.conversion import short
-from cutile.dtypes import i32, i64, is_dtype, u64
+from cutile.conversion import short, wider
+from cutile.dtypes import is_dtype
 from cutile.errors import KernelError, closest
 from cutile.frontend import builtins, elsewhere, structure
 from cutile.frontend.captures import compile_time
@@ -102,10 +102,10 @@ def _as_dtype(dtype: Any, frame: Frame, x: Any) -> Value:
         frame.type_error(f"{dtype.name}({x!r}): {dtype.name} holds whole numbers", remedy=remedy)
     if is_number(x) and dtype.is_integer and not Interval(int(x), int(x)).fits(dtype):
         held = Interval.of(dtype)
-        wider = next((kind for kind in (i32, i64, u64) if Interval(int(x), int(x)).fits(kind)), None)
+        wide = wider(int(x))
         frame.type_error(
             f"the number {short(x)} does not fit {dtype.name} ({held.low} to {held.high})",
-            remedy="No integer dtype holds it." if wider is None else f"Give a wider dtype, such as ct.{wider.name}.",
+            remedy="No integer dtype holds it." if wide is None else f"Give a wider dtype, such as ct.{wide.name}.",
         )
     if is_number(x):
         return materialize(frame, bool(x) if dtype.is_bool else x, dtype)

@@ -85,7 +85,7 @@ FUNCTIONS: dict[str, str] = {
     "eye": _DIAGONAL.format("==", "1.0"),
     "fdiv": "x / y",
     "floor_divide": "x // y",
-    "fmod": "x - y * ct.select(x / y < 0.0, ct.ceil(x / y), ct.floor(x / y))",
+    "fmod": "ct.remf(x, y)",
     "full": _SHAPED,
     "full_like": "ct.constant(value, tile.shape, tile.dtype)",
     "gelu": "0.5 * x * (1.0 + ct.erf(x * 0.7071067811865476))",

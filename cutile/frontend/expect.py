@@ -29,11 +29,13 @@ _MAX_ELEMENTS = 2**62  # elements of a tile: backends count up to twice as many 
 def shape_of(frame: Frame, value: Any, what: str) -> tuple[int, ...]:
     """A shape: a tuple of constant positive integers, or one of them."""
     items = items_of(value) if isinstance(value, tuple) else (value,)
-    for item in items:
+    for axis, item in enumerate(items):
         if not isinstance(item, int) or isinstance(item, bool):
+            place = f" for axis {axis}" if len(items) > 1 else ""
             frame.type_error(
-                f"{what}: the shape must be constant integers, got {describe(item)}",
-                remedy="Tile shapes are fixed when a kernel is compiled: use numbers, generics, or the shape of a Mut.",
+                f"{what}: the shape must be constant integers, got {describe(item)}{place}",
+                remedy="Tile shapes are fixed when a kernel is compiled, and a tensor's extents at the launch: use "
+                "numbers, generics (`*, N: Const`), or the shape of a Mut.",
             )
         if item < 1:
             order = {"load_tile": " The shape comes first, then the index.", "iota": " It counts from 0: ct.iota(8)."}

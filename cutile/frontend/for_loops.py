@@ -26,6 +26,7 @@ from cutile.frontend.values import (
     is_tile,
     items_of,
     noun,
+    to_tile,
 )
 from cutile.frontend.weak import dtype_of_weak, interval_of, weak
 from cutile.ir import Constant, For, Value, While
@@ -108,6 +109,8 @@ class _RangeLoop:
         for limit in limits:
             if not is_tile(limit) and (not isinstance(limit, int) or isinstance(limit, bool)):
                 remedy = "Round and convert it: int(x) for numbers, ct.i32(x) for scalars."
+                if isinstance(limit, tuple):
+                    remedy = to_tile(limit)
                 frame.type_error(f"range: the bounds must be integers, got {describe(limit)}", node.iter, remedy)
         constant = not any(map(is_tile, limits))
         if any(isinstance(each, int) and not -(2**63) <= each < 2**63 for each in limits):

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from cutile.conversion import fits, short
+from cutile.conversion import fits, short, wider
 from cutile.dtypes import EVERY_DTYPE, DTypeLike, DTypeMeta, as_dtype, bool_, f32, i32, i64
 from cutile.errors import closest
 from cutile.frontend.frame import Frame
@@ -188,6 +188,10 @@ def materialize(
     def conversion(wanted: str) -> str:
         return f"ct.convert_tile(tile, ct.{wanted})" if neighbour is None else converted(neighbour, wanted)
 
+    def widening() -> str:
+        wide = wider(value, element)
+        return f"Convert the {beside}, to hold both: {conversion(wide.name)}." if wide else "No dtype holds both."
+
     if isinstance(value, float) and kind in ("int", "uint", "bool"):
         frame.type_error(
             f"the number {value!r} does not fit beside a {beside} of {element}",
@@ -198,21 +202,16 @@ def materialize(
             f"the number {value!r} does not fit beside a {beside} of bool",
             remedy=f"Use True or False, or convert the {beside} first: {conversion('i32')}.",
         )
-    if kind in ("int", "uint"):
-        info = np.iinfo(element.numpy)
-        if not info.min <= value <= info.max:
-            frame.type_error(
-                f"the number {value} does not fit {element} ({info.min} to {info.max})",
-                remedy=f"Convert the {beside} to a wider dtype first: {conversion('i64')}.",
-            )
+    if kind in ("int", "uint") and not element.min <= value <= element.max:
+        frame.type_error(
+            f"the number {value} does not fit {element} ({element.min} to {element.max})", remedy=widening()
+        )
     if not fits(value, element):
         frame.type_error(
             f"the number {short(value)} does not fit {element}, whose largest is {element.max:.8g}",
-            remedy=f"Write ct.{element.__name__}.max or float('inf') if that is meant, or convert the {beside} to a "
-            f"wider dtype first: {conversion('f64')}.",
+            remedy=f"Write ct.{element.__name__}.max or float('inf') if that is meant. {widening()}",
         )
-    if kind in ("float", "storage"):
-        value = float(value)
+    value = float(value) if kind in ("float", "storage") else value
     op = Constant(value=value, dtype=element, shape=shape)
     number = frame.emit(op)
     if (bare or dtype is None) and element is f32:
@@ -591,7 +590,7 @@ def truth(frame: Frame, value: Any, node: ast.AST | None = None) -> Any:
         frame.type_error(
             f"a condition must be a scalar, got a tile of shape {value.tile.shape}",
             node,
-            "Use ct.select(condition, a, b) to choose element by element.",
+            "Use ct.select(condition, a, b) to choose element by element, or condition.any() or .all() for one answer.",
         )
     require_computed(frame, "a condition", value)
     if value.tile.dtype is bool_:

@@ -254,7 +254,7 @@ def _explain_indices(compiled: Compiled, names: Sequence[str], checked: Sequence
         extent = getattr(checked[names.index(name)], "shape", ())[axis]
         there = f"argument {name!r} has {tiles} tiles of {step} along axis {axis} (extent {extent})"
         if low and (first := _value(low, names, checked, grid)) < 0:
-            raise LaunchError(f"{kernel}: a tile index goes down to {first}, and {there}{shown}")
+            raise LaunchError(f"{kernel}: a tile index goes down to {first}, and {there}; the first one is 0{shown}")
         if high and (last := _value(high, names, checked, grid)) >= tiles:
             reason = "" if str(high) == str(last) else f" ({high})"
             raise LaunchError(

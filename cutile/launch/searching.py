@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, cast
 
 from cuda_async import Device, DeviceOp, default_device
 from cuda_async.core.prerequisite import Prerequisite
-from cutile.backend.interface import CompileOptions
+from cutile.backend.interface import OPTIONS_ELSEWHERE, CompileOptions
 from cutile.compile.declared import checked_options
 from cutile.compile.kernels import Plan
 from cutile.errors import GenericsError
@@ -222,9 +222,12 @@ def _configuration(launchable: Launchable, number: int, entry: Any, names: Seque
         strange = [key for key in values if key not in own and key not in names]
         if strange:
             keys = [*own, *(name for name in names if name not in own), OPTIONS]
+            remedy = 'The extents of a tile are named where it is cut: z.partition(("BM", "BN"))'
+            if strange[0] in OPTIONS_ELSEWHERE or strange[0] in CompileOptions.__dataclass_fields__:
+                spelled = OPTIONS_ELSEWHERE.get(strange[0], f"write {strange[0]}=...")
+                remedy = f"Hints for the compiler stand in {OPTIONS!r}: ct.CompileOptions(...); there {spelled}"
             raise GenericsError(
-                f"{where}: there is nothing called {strange[0]!r}; it may have {', '.join(map(str, keys))}. The "
-                'extents of a tile are named where it is cut: z.partition(("BM", "BN"))'
+                f"{where}: there is nothing called {strange[0]!r}; it may have {', '.join(map(str, keys))}. {remedy}"
             )
         generics = launchable.kernel.generics(None, {key: value for key, value in values.items() if key in own})
     elif isinstance(entry, list):

@@ -194,7 +194,8 @@ def test_a_launch_names_argument_index_and_extent(backend: str) -> None:
     ):
         launch(kernel(PICK), (y, (8,)), x, 3, backend=backend)
     with pytest.raises(
-        ct.LaunchError, match=r"index goes down to -1, and argument 'x' has 3 tiles(.|\n)*line 2, in (.|\n)*\^"
+        ct.LaunchError,
+        match=r"index goes down to -1, and argument 'x' has 3 tiles .*; the first one is 0(.|\n)*line 2, in (.|\n)*\^",
     ):
         launch(kernel(PICK), (y, (8,)), x, -1, backend=backend)
 

@@ -403,6 +403,10 @@ WRONG: list[tuple[Any, type[Exception], str]] = [
     ([{"N": 1, "B": 2}, {"N": 2}], GenericsError, r"configuration {'N': 2} does not say what B is, which a partition"),
     ([[1, 2], [3]], GenericsError, r"takes 1 value,"),
     ([[1], 3], GenericsError, r"takes 1 value,"),
+    ([3, 4], GenericsError, r"takes 1 value,.*a list for each configuration: \[\[N\], "),
+    ([(3,), (4,)], GenericsError, r"takes 1 value,.*a list for each configuration: \[\[N\], "),
+    ([{"num_warps": 4}], GenericsError, r"'num_warps'.*in 'options': ct.CompileOptions\(...\); there write num_w"),
+    ([{"occupancy": 2}], GenericsError, r"'occupancy'.*in 'options': ct.CompileOptions\(...\); there write occupancy="),
 ]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from cutile.conversion import fits, short
+from cutile.conversion import fits, short, wider
 from cutile.dtypes import f4e2m1fnx2, f32, i32, i64, u32, u64
 from cutile.frontend.derived import Language, Term, composed, value_of
 from cutile.frontend.expect import dtype_of, shape_of
@@ -48,16 +48,17 @@ def constant(frame: Frame, value: Any, shape: Any, dtype: Any) -> Any:
     whole = Interval(int(value), int(value)) if element.is_integer else None
     if whole is not None and not whole.fits(element):
         held = Interval.of(element)
-        wider = next((kind for kind in (i32, i64, u64) if whole.fits(kind)), None)
+        wide = wider(value)
         frame.type_error(
             f"constant: the number {value} does not fit {element} ({held.low} to {held.high})",
-            remedy="No integer dtype holds it." if wider is None else f"Give a wider dtype, such as ct.{wider.name}.",
+            remedy="No integer dtype holds it." if wide is None else f"Give a wider dtype, such as ct.{wide.name}.",
         )
     if not fits(value, element):
+        wide = wider(value, element)
         frame.type_error(
             f"constant: the number {short(value)} does not fit {element}, whose largest is {element.max:.8g}",
-            remedy=f"Write ct.{element.__name__}.max or float('inf') if that is meant, or give a wider dtype, such as "
-            "ct.f64.",
+            remedy=f"Write ct.{element.__name__}.max or float('inf') if that is meant"
+            + (f", or give a wider dtype, such as ct.{wide.name}." if wide else "; no dtype holds it."),
         )
     return materialize(frame, value, element, extents)
 
