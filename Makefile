@@ -74,7 +74,7 @@ $(VENV)/.ready-%: pyproject.toml $(VENV)/bin/python
 	@touch '$@'
 
 # ---- targets ----------------------------------------------------------------------------------------------------
-demo: $(DEMO_READY)  ## run every kernel on this machine's best device: checked, timed, compared
+demo: $(DEMO_READY)  ## run the main kernels on this machine's best device: checked, timed, compared
 	@$(RUN) -m kernels $(ARGS)
 
 test: $(TEST_READY)  ## run the tests (no GPU needed; GPU tests run where there is one)

@@ -1,4 +1,4 @@
-"""The main job, end to end: `python -m kernels` runs every kernel on this machine's best device.
+"""The main job, end to end: `python -m kernels` runs the main kernels on this machine's best device.
 
 `python -m kernels bench` compares products with those of other libraries. Both measure, so both are in `benchmarks/`:
 this file is the only one here that knows that folder.
