@@ -505,8 +505,6 @@ def shri(x: Tile | int, y: Tile | int) -> Tile:
         [-4, 4]
         >>> run(lambda x, y: ct.shri(x, y), [-16, 16], [8, 8], dtype="i8")
         [-1, 0]
-        >>> run(lambda x, y: ct.shri(x, y), [-16, 16], [8, 8], dtype="i8")
-        [-1, 0]
         >>> run(lambda x, y: ct.shri(x, y), [240], [2], dtype="u8")
         [60]
     """

@@ -327,6 +327,28 @@ def ceil(x: Tile | float) -> Tile:
 
 
 @operation(FLOATS)
+def trunc(x: Tile | float) -> Tile:
+    """`x` without its fraction: the next whole number towards zero.
+
+    A result of zero has the sign of `x`; infinities and NaN stay.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`, exact.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.trunc(x), [1.5, -1.5, -0.25])
+        [1.0, -1.0, -0.0]
+    """
+    ...
+
+
+@operation(FLOATS)
 def pow(x: Tile | float, y: Tile | float) -> Tile:
     """`x ** y` of floats; NaN for a negative base and a fractional exponent.
 
@@ -348,5 +370,5 @@ def pow(x: Tile | float, y: Tile | float) -> Tile:
 
 __all__ = (
     "cbrt", "ceil", "erf", "erfc", "exp", "exp2", "expm1", "floor", "log", "log10", "log1p", "log2", "pow", "rsqrt",
-    "sigmoid", "sqrt",
+    "sigmoid", "sqrt", "trunc",
 )  # fmt: skip

@@ -152,6 +152,10 @@ class Ceil(FloatUnary, name="ceil", spelled=("ceil",), accuracy=CORRECT):
     """The smallest whole number that is not below `x`."""
 
 
+class Trunc(FloatUnary, name="trunc", spelled=("trunc",), accuracy=CORRECT):
+    """The whole number next to `x` towards zero; the sign of a zero is that of `x`."""
+
+
 class Round(FloatUnary, name="round", spelled=("round(x)",), accuracy=CORRECT):
     """The nearest whole number; of two that are as near, the even one.
 

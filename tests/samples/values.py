@@ -165,6 +165,7 @@ FLOAT = (
     _exact("min", "ct.minf(x, y, ct.nan.ENABLED)", FLOATS, _of_zeros(np.minimum, negative_first=True)),
     _exact("floor", "ct.floor(x)", FLOATS, lambda x, y, z: np.floor(x)),
     _exact("ceil", "ct.ceil(x)", FLOATS, lambda x, y, z: np.ceil(x)),
+    _exact("trunc", "ct.trunc(x)", FLOATS, lambda x, y, z: np.trunc(x)),
     _exact("round", "round(x)", FLOATS, lambda x, y, z: np.rint(x)),
     Case("sigmoid", "ct.sigmoid(x)", FLOATS, wide=lambda x, y, z: 1 / (1 + np.exp(-x))),
     _exact("isnan", "ct.select(ct.isnan(x), ct.constant(1, x.shape, x.dtype), 0)", FLOATS, lambda x, y, z: np.isnan(x)),

@@ -69,9 +69,9 @@ WRAPPING = frozenset(("add", "sub", "mul", "shl"))
 """The instructions that may be marked as never overflowing."""
 
 # The functions that an object may call: the C library's for memory and floats, none of Python's. LLVM itself writes
-# calls of the eleven in `_OF_LLVM`. It writes exp2 or ldexp in place of pow with a base that is a power of two
+# calls of the twelve in `_OF_LLVM`. It writes exp2 or ldexp in place of pow with a base that is a power of two
 # (`2.0 ** x`; ldexp if x was an integer). It writes the others if the machine has no instruction for an intrinsic.
-_OF_LLVM = ("sin", "cos", "fma", "fmin", "fmax", "fmod", "floor", "ceil", "rint", "exp2", "ldexp")
+_OF_LLVM = ("sin", "cos", "fma", "fmin", "fmax", "fmod", "floor", "ceil", "rint", "trunc", "exp2", "ldexp")
 _LIBRARY = frozenset(("memcpy", "memset", "memmove", *LIBRARY, *_OF_LLVM, *(f"{name}f" for name in _OF_LLVM)))
 
 

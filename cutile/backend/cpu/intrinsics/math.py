@@ -362,6 +362,7 @@ FUNCTIONS: dict[str, Any] = {
     "floor": _llvm_function("floor"),
     "ceil": _llvm_function("ceil"),
     "round_even": _llvm_function("rint"),
+    "trunc": _llvm_function("trunc"),
 }
 """The functions by their names in generated code: the operation's, but for `power` and `round_even`.
 

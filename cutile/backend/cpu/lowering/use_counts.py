@@ -24,7 +24,7 @@ LOADS = LoadMut | LoadTile | LoadView
 SHAPES = Broadcast | Permute | Reshape | Cat | Extract | TakeAlongAxis
 KEEP_FROM = 8  # the cost, in additions, from which a value is kept in memory and not computed again
 COSTS = {  # in additions, by the name of an operation or of its family
-    "math": 16, "rounding": 16, "floor": 1, "ceil": 1, "round": 1, "sqrt": 8,
+    "math": 16, "rounding": 16, "floor": 1, "ceil": 1, "round": 1, "trunc": 1, "sqrt": 8,
     "div": 8, "floor_div": 16, "mod": 16, "div_trunc": 16, "div_ceil": 16, "rem": 16,
 }  # fmt: skip
 

@@ -59,6 +59,7 @@ LIBDEVICE: dict[str, tuple[str, str]] = {
     "floor": ("__nv_floorf", "__nv_floor"),
     "ceil": ("__nv_ceilf", "__nv_ceil"),
     "round": ("__nv_rintf", "__nv_rint"),
+    "trunc": ("__nv_truncf", "__nv_trunc"),
 }
 
 
