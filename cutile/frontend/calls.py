@@ -172,6 +172,8 @@ def _remedy(signature: inspect.Signature, name: str, args: list[Any], kwargs: di
     if unknown:
         near = closest(unknown[0], list(signature.parameters))
         return f"{f'Did you mean {near[0]!r}? ' if near else ''}It takes {_described(signature)}."
+    if name.rpartition(".")[2] == "cat" and len(args) > len(signature.parameters):
+        return f"More than two tiles are a tuple: {name}((x, y, z), axis)."
     last = next(reversed(signature.parameters), "")
     spread = args[len(signature.parameters) - 1 :]
     if last in ("shape", "axes", "index") and len(spread) > 1 and not any(isinstance(each, tuple) for each in spread):

@@ -57,7 +57,8 @@ def constant_int(frame: Frame, value: Any, what: str) -> int:
         return value
     frame.type_error(
         f"{what} must be a constant integer, got {describe(value)}",
-        remedy="It is needed when the kernel is compiled: use a number, a generic, or the shape of a Mut.",
+        remedy="It is needed when the kernel is compiled: use a number, a generic, the shape of a Mut, or what "
+        "ct.static_range counts.",
     )
 
 

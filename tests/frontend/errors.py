@@ -381,6 +381,7 @@ BODIES: dict[str, str] = {
     "exponential_of_an_integer_scalar": "t = ct.exp(n)",
     "float_of_a_scalar": "t = float(n)",
     "integer_of_a_scalar": "t = int(a)",
+    "cat_of_three": "t = ct.cat(y.load(), y.load(), y.load(), 0)",
     "range_of_a_shape": "for i in range(y.shape):\n    pass",
     "range_of_a_tile": "for i in range(y.load()):\n    pass",
     "unpack_a_scalar": "t, u = n",

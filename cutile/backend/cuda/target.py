@@ -43,6 +43,9 @@ class Architecture:
         return (self.major, self.minor, self.suffix) if self.suffix else (self.major, self.minor)
 
 
+_COMPLETE = {8: (0, 6, 7, 8, 9), 9: (0,)}
+"""Minor versions of the major ones that get no more (CUDA C++ Programming Guide, "Compute Capabilities")."""
+
 _SHARED_KILOBYTES = {(8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227, (11, 0): 227}
 
 
@@ -62,6 +65,8 @@ def architecture(name: str) -> Architecture:
             f"{name!r} is no CUDA architecture; expected a name such as sm_80, sm_90a or sm_100a"
         )
     major, minor, suffix = int(match[1]), int(match[2]), match[3]
+    if minor not in _COMPLETE.get(major, (minor,)):
+        raise UnsupportedTargetError(f"there is no {name}; expected one such as {', '.join(KNOWN)}")
     if major < 8:
         raise UnsupportedTargetError(f"{name} is too old: kernels need sm_80 (Ampere) or later; use the cpu backend")
     kilobytes = _SHARED_KILOBYTES.get((major, minor), 99)

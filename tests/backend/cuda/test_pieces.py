@@ -32,7 +32,12 @@ def test_a_device_gets_its_own_instructions(reported: str, chosen: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "message"), [("sm_75", "too old: kernels need sm_80"), ("gfx90a", "no CUDA architecture")]
+    ("name", "message"),
+    [
+        ("sm_75", "too old: kernels need sm_80"),
+        ("gfx90a", "no CUDA architecture"),
+        ("sm_91", "there is no sm_91; expected"),
+    ],
 )
 def test_other_architectures_are_refused(name: str, message: str) -> None:
     with pytest.raises(UnsupportedTargetError, match=message):
