@@ -269,6 +269,6 @@ def test_blocks_of_a_multiprocessor(
 
 
 def test_an_unknown_architecture_has_no_residency() -> None:
-    assert resident_blocks(architecture("sm_99"), 128, 32, 0) is None
+    assert resident_blocks(architecture("sm_139"), 128, 32, 0) is None
     facts = {"plan": (), "shared_bytes": 0, "threads": 128, **LINKED}
-    assert "residency" not in dict(CUDA.explain(facts, Target("cuda", "sm_99")))
+    assert "residency" not in dict(CUDA.explain(facts, Target("cuda", "sm_139")))
