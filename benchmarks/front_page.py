@@ -46,8 +46,6 @@ LOOPS = (
 )
 SLOW = (
     ("weights of int8, a scale per 64 of K", "4096", "int8 weights"),
-    ("mixture of 8 experts, rows by a list", "4096", "mixture of experts"),
-    ("histogram of u8, 256 bins", "2^28", "histogram"),
     ("layer_norm", "rows of 65536", "layer_norm, long rows"),
     ("layer_norm", "rows of 4096", "layer_norm, short rows"),
 )
@@ -222,7 +220,8 @@ def page(folder: Path = OTHER) -> str:
         if before:
             lines += [
                 "",
-                "The same run, of what the compiler has another plan for since ([loops](../loops/README.md)):",
+                "The same run, of what the compiler has another plan for since ([loops](../loops/README.md),",
+                "[ordinary products](../loops/ordinary.md), [histograms](../histogram/README.md)):",
             ]
             lines += ["", *_table(before)]
     return "\n".join([*lines, ""])
