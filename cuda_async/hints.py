@@ -117,6 +117,8 @@ class NotItsResult:
             if name.startswith("_") or name == "site":
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
             remedy = f", or .map(lambda result: result.{name})"
+            if name == "add_done_callback":  # asyncio.wait, and functions like it, ask for a future
+                remedy = "; asyncio takes op.into_future()"
             raise AttributeError(f"{_words_for(self)} has no attribute {name!r}{_RUN_IT}{remedy}", name=name, obj=self)
 
         def __getitem__(self, item: object) -> NoReturn:

@@ -194,7 +194,7 @@ def fits(value: float, dtype: DTypeLike) -> bool:
 
 
 def wider(value: float, element: DTypeLike | None = None) -> DTypeLike | None:
-    """The narrowest dtype to recommend for a number, and for every number of `element`.
+    """The narrowest dtype for a number and all numbers of `element`, to recommend.
 
     Floats if `element` is one, integers of 32 bits and more if not; None if there is none.
 

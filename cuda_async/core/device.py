@@ -11,7 +11,7 @@ import operator
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from cuda_async.config import config
 from cuda_async.core.defaults import current_device, enter, innermost, leave
@@ -65,7 +65,27 @@ _devices: dict[tuple[DeviceKind, int], Device] = {}
 _devices_lock = new_lock()
 
 
-class Device:
+_DEVICES = {
+    "count": "device_count()",
+    "cpu": "Device.host()",
+    "cuda": "Device(0) or Device('cuda:1')",
+    "current": "default_device()",
+    "default": "default_device()",
+    "gpu": "Device(0) or Device('cuda:1')",
+}
+
+
+class _DeviceNames(type):
+    """The class of `Device`, which answers names of other libraries' devices."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> NoReturn:
+            remedy = f"; write {_DEVICES[name]}" if name in _DEVICES else ""
+            raise AttributeError(f"{cls.__name__} has no attribute {name!r}{remedy}", name=name, obj=cls)
+
+
+class Device(metaclass=_DeviceNames):
     """A GPU (`Device(0)`), or the CPU (`Device.host()`).
 
     As a context manager it is the default device inside the block.

@@ -47,6 +47,28 @@ def test_counterparts_are_of_names_that_are_missing() -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("cuda", "; write Device(0) or Device('cuda:1')"),
+        ("current", "; write default_device()"),
+        ("cpu", "; write Device.host()"),
+        ("xyzzy", ""),
+    ],
+)
+def test_names_that_devices_have_elsewhere(name: str, remedy: str) -> None:
+    with pytest.raises(AttributeError) as failure:
+        getattr(cuda_async.Device, name)
+    assert str(failure.value) == f"Device has no attribute {name!r}{remedy}"
+
+
+def test_asyncio_is_given_a_future() -> None:
+    op = cuda_async.value(1)
+    with pytest.raises(AttributeError, match=r"asyncio takes op\.into_future\(\)$"):
+        _ = getattr(op, "add_done_callback")  # noqa: B009 - asyncio.wait asks for it
+    assert op.into_future().sync() == 1
+
+
+@pytest.mark.parametrize(
     ("call", "words"),
     [
         (lambda: HOST.arange(2, 8), "got the numbers 2 and 8; it counts from 0; write api.from_numpy"),
