@@ -240,8 +240,8 @@ def _bind_names(binder: _Binder, parameter: Parameter, fact: Fact) -> None:
     if len(parameter.extents) != len(shape):
         raise ArgumentError(
             f"{binder.signature.name}: argument {parameter.title!r} must have the {what} "
-            f"({_show(parameter.extents)}), got {shape}: the annotation has an extent for each axis, as has "
-            f"Tensor[f32{', Dyn' * len(shape)}]"
+            f"({_show(parameter.extents)}), got {shape}: an annotation gives an extent for each axis, as in "
+            f"Tensor[f32{', Dyn' * len(shape)}], or none"
         )
     for axis, (declared, extent) in enumerate(zip(parameter.extents, shape, strict=True)):
         if isinstance(declared, str):
