@@ -163,7 +163,7 @@ class Run(Generic[T]):
                 stream.driver.begin_run()
                 begun = True
                 self._enqueue(op)
-                if followed or self._callbacks or self._kept or self._error is not None or stream.lenders:
+                if followed or self._needs_end() or stream.lenders:
                     self._event = self._mark_end()
                     stream.lead_lenders(self._event)
             except BaseException as error:
@@ -185,10 +185,15 @@ class Run(Generic[T]):
         if self._observation is not None:
             self._observation.enqueued(self._error)
         if self._event is None:
-            if followed:
+            # Without a follower an error is raised all the same, by `submit_unfollowed`.
+            if followed or self._error is not None:
                 self.complete()
             else:
                 self._forget()
+
+    def _needs_end(self) -> bool:
+        """Whether something is left to be done when the device is done."""
+        return bool(self._callbacks or self._kept) or self._error is not None or self._observation is not None
 
     def _recover(self, op: Operation[Any], error: BaseException) -> None:
         """After an exception outside of `execute`, mostly Ctrl-C: follow enqueued work.
@@ -223,9 +228,9 @@ class Run(Generic[T]):
             BaseException: the error of the submission, once enqueued work has been waited for.
         """
         self.submit(followed=False)
+        if self._error is not None:
+            return self.wait()
         if not self.done:
-            if self._error is not None:
-                self.wait()
             end(self._leases)
             self.watch()
         return self._result
