@@ -409,7 +409,10 @@ class Run(Generic[T]):
             raise
 
     def when_done(self, waiter: Callable[[], None]) -> None:
-        """Have `waiter` called once, on any thread, when the run is done (now if it is)."""
+        """Have `waiter` called, on any thread, when the run is done (now if it is).
+
+        It is called a second time where Ctrl-C interrupted the first.
+        """
         with _lock:
             if not self.done:
                 if self._waiters is None:
@@ -434,7 +437,9 @@ class Run(Generic[T]):
         except BaseException:
             if not mine:
                 raise
-            if not self.done:
+            if self.done:
+                self._wake()
+            else:
                 self._finish(interrupted=True)
             if self._error is None or isinstance(self._error, Exception):  # else `outcome` raises the interrupt
                 raise
@@ -482,9 +487,16 @@ class Run(Generic[T]):
             observation.completed(self._error)
         with _lock:
             self.done = True
-        for waiter in self._waiters or ():  # `when_done` adds nobody to a run that is done
+        self._wake()
+
+    def _wake(self) -> None:
+        """Call the waiters, to which `when_done` adds none any more.
+
+        A waiter may be called twice, where a signal interrupted the first time.
+        """
+        for waiter in self._waiters or ():
             waiter()
-        self._waiters = None
+        self._waiters = None  # last: an interrupted call leaves all of them to the second time
 
     def _spoil(self, failure: BaseException) -> None:
         """Mark memory that this run was to write: each later use raises the failure."""
