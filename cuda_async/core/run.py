@@ -378,7 +378,8 @@ class Run(Generic[T]):
         if self.done:
             return True
         event = self._event
-        if not self._claimed and (event is None or not event.query()):
+        # The claim is looked at once more: another thread may have completed the run, and the event be recorded anew.
+        if not self._claimed and (event is None or not event.query()) and not self._claimed:
             return False
         self.complete()
         if not self.done and self._claimed == threading.get_ident():
@@ -547,7 +548,8 @@ class Run(Generic[T]):
         if event is not None and not self._watched:
             try:
                 self.raise_interrupt()
-                while not event.wait(WAIT_SLICE_S):
+                # Another thread may complete the run, and return the event to the pool: it then tells of other work.
+                while not (event.wait(WAIT_SLICE_S) or self.done):
                     pass
             except BaseException:
                 self.watch()
