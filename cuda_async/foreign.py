@@ -285,10 +285,8 @@ def wait_for_writer(storage: Storage, *, readers: bool = False, submitting: bool
     if storage.error is not None:
         raise without_traceback(storage.error)
     allocation = storage._allocation  # pyright: ignore[reportPrivateUsage]
-    users = list(allocation.readers.items()) if readers else []
-    if allocation.writer is not None:
-        users.append((allocation.writer, allocation.written))
-    for stream, sequence in users:
+    writers = allocation.writers()
+    for stream, sequence in (*(allocation.readers.items() if readers else ()), *writers):
         if sequence <= stream.completed:
             continue
         if current_holder() is not None and not submitting:
@@ -297,7 +295,7 @@ def wait_for_writer(storage: Storage, *, readers: bool = False, submitting: bool
                 "called at submission, before the device has computed the values. Do it after sync() or await."
             )
         event, covered = stream.mark(sequence)
-        if stream is allocation.writer:
+        if (stream, sequence) in writers:
             wait_event(event)
         else:
             wait_event(event.without_failure())
