@@ -39,8 +39,7 @@ from cuda_async.errors import (
 )
 from cuda_async.op import DeviceOp
 from cuda_async.picture import Picture, picture_of_steps
-from cuda_async.recorder import Recorder
-from cuda_async.recording import Handle, Recording
+from cuda_async.recorder import Handle, Recorder, Recording
 from cuda_async.replay import GraphLaunch, Held
 from cuda_async.site import Site, format_site, user_site
 

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cuda_async.config import config, usable_cores
-from cuda_async.driver.blocks import Block, BlockCache, HostBlock
-from cuda_async.driver.executor import Executor
+from cuda_async.driver.blocks import Block, BlockCache, HostBlock, PooledDriver
+from cuda_async.driver.executor import Executor, Ticket
 from cuda_async.driver.interface import (
     DeviceProperties,
     DriverEvent,
@@ -24,9 +24,7 @@ from cuda_async.driver.interface import (
     MemoryInfo,
 )
 from cuda_async.driver.pool import WorkerPool, worker_pool
-from cuda_async.driver.pooled import PooledDriver
 from cuda_async.driver.queue import QueueEvent, QueueStream
-from cuda_async.driver.ticket import Ticket
 from cuda_async.errors import ContextError, LaunchError, OutOfMemoryError, as_text
 from cuda_async.locks import Gate
 from cuda_async.threads import EXITING

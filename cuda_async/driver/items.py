@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from cuda_async.driver.executor import Ticket
 from cuda_async.driver.interface import Meet
-from cuda_async.driver.ticket import Ticket
 from cuda_async.errors import DependencyError, DeviceLostError
 
 if TYPE_CHECKING:

@@ -14,10 +14,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from cuda_async.driver.executor import Executor
+from cuda_async.driver.executor import Executor, Ticket
 from cuda_async.driver.interface import Check, Driver, DriverEvent, DriverGraph, DriverStream, Meet
 from cuda_async.driver.items import BEGIN, BEGIN_UNFOLLOWED, Call, Item, Meeting, Parallel, Record, Wait
-from cuda_async.driver.ticket import Ticket
 from cuda_async.errors import ContextError, DeviceLostError, LaunchError, without_traceback
 from cuda_async.locks import new_lock
 
