@@ -15,6 +15,7 @@ from cuda_async import CudaGraph, Device, OwnershipError, Storage, value, zip
 from cuda_async.core.lease import current_holder
 from cuda_async.core.run import Run
 from cuda_async.driver.queue import QueueStream
+from cuda_async.locks import Gate
 from cuda_async.testing import SimDriver
 from cuda_async.unsafe import async_on
 from tests.cuda_async.work import Affine, Read, words
@@ -125,6 +126,18 @@ def test_ctrl_c_in_a_completion_wakes_all_who_wait() -> None:
         assert all(waker.called for waker in wakers), f"place {number}: {place}"
         number += 1
     assert number > 20
+
+
+def test_a_gate_whose_waiter_ctrl_c_interrupts_stays_open() -> None:
+    number, place = 0, "the beginning"
+    while place is not None:
+        gate = Gate()
+        gate.open()
+        place = interrupted(gate.wait, number)
+        assert gate.is_open
+        assert gate.wait(0), f"place {number}: {place}"
+        number += 1
+    assert number > 2
 
 
 def check(device: Device, storage: Storage, place: str) -> None:
