@@ -300,11 +300,24 @@ class Device:
         return load_module_from_cuda_src(source, self, name=name, options=options)
 
     def synchronize(self) -> None:
-        """Wait for the streams of this device's policy, and for no others."""
+        """Wait for the streams of this device's policy, and for no others.
+
+        Raises:
+            DeviceError: work failed, as of `Stream.synchronize`. The first failure is raised, behind all waits.
+        """
         from cuda_async.core.policy import policy_streams
 
+        failure: Exception | None = None
         for stream in policy_streams(self):
-            stream.synchronize()
+            try:
+                stream.synchronize()
+            except Exception as error:
+                failure = failure or error
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                del failure  # the error has this frame, which must not have the error
 
     # -- what is given back -------------------------------------------------------------------
 
