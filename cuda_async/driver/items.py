@@ -219,8 +219,9 @@ class Meeting(Item):
         self._meet = meet
         self._stream: QueueStream | None = None
 
-    def again(self) -> Item:
-        return Meeting(self._make, self._make())
+    def met_by(self, met: Callable[[Callable[[], Meet]], Meet]) -> Meeting:
+        """The meeting for the next launch of a graph; `met` calls the function that makes it."""
+        return Meeting(self._make, met(self._make))
 
     def perform(self, stream: QueueStream) -> bool:
         self._stream = stream
