@@ -90,8 +90,8 @@ class Recorder:
 
     def note(self, storage: Storage, *, write: bool) -> None:
         """Note that the recorded work reads, or writes, this storage."""
-        noted = self._uses.get(id(storage))
-        self._uses[id(storage)] = (storage, write or (noted is not None and noted[1]))
+        use = self._uses.get(id(storage))
+        self._uses[id(storage)] = (storage, write or (use is not None and use[1]))
         for start, stop in self._lent(storage):
             # Leased to be read, even where the graph writes: others may read its operands between launches.
             self._operands[id(storage), start, stop] = Use("an operand of the graph", storage, False, start, stop)

@@ -147,12 +147,12 @@ def claim_folder(folder: Path) -> BinaryIO | None:
     """
     if fcntl is None:
         return None
-    unlocked = folder / f"{_LOCK}-{os.getpid()}"
+    path = folder / f"{_LOCK}-{os.getpid()}"
     try:
-        file = open(unlocked, "xb")  # noqa: SIM115 - the hub closes it
+        file = open(path, "xb")  # noqa: SIM115 - the hub closes it
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Renamed when it is locked: other processes never see it unlocked while the hub lives.
-        unlocked.rename(folder / _LOCK)
+        path.rename(folder / _LOCK)
     except OSError:
         return None
     return file

@@ -462,9 +462,9 @@ def default_device() -> Device:
 
 def _configured() -> Device | None:
     """The device that `CUDA_ASYNC_DEVICE` names, if it is set."""
-    named = config().device
+    name = config().device
     try:
-        return Device.parse(named) if named else None
+        return Device.parse(name) if name else None
     except (ValueError, NoDeviceError) as error:
-        error.add_note(f"the variable CUDA_ASYNC_DEVICE is {named!r}")
+        error.add_note(f"the variable CUDA_ASYNC_DEVICE is {name!r}")
         raise

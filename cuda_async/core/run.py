@@ -16,7 +16,7 @@ from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from cuda_async.core import observers
 from cuda_async.core.context import ExecutionContext
-from cuda_async.core.event import StreamIdle
+from cuda_async.core.event import WAIT_SLICE_S, StreamIdle
 from cuda_async.core.lease import Lease, check_guards, end, holders
 from cuda_async.core.operation import Operation
 from cuda_async.core.pending import resolve
@@ -28,12 +28,10 @@ from cuda_async.errors import outer_frames, shows_place, without_traceback
 from cuda_async.locks import Gate, new_lock
 from cuda_async.site import format_site
 
-__all__ = ("WAIT_SLICE_S", "Run", "abandon", "add_path", "take_over")
+__all__ = ("Run", "abandon", "add_path", "take_over")
 
 T = TypeVar("T")
 B = TypeVar("B")
-
-WAIT_SLICE_S = 0.05  # a wait in slices lets Ctrl-C through
 
 _SPOILT = "the failed operation was to write this: each use raises its error; make the tensor anew"
 _lock = new_lock()  # one for all runs: it guards `_claimed`, `_watched`, `_waiters`, for a few instructions each

@@ -17,6 +17,7 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
+from cuda_async.core.event import WAIT_SLICE_S
 from cuda_async.core.lease import Lease
 from cuda_async.core.memory import checked_bytes
 from cuda_async.errors import ArgumentError, ContextError, OutOfMemoryError, without_traceback
@@ -28,10 +29,9 @@ if TYPE_CHECKING:
 
 __all__ = ("Storage",)
 
-_WAIT_SLICE_S = 0.05  # a wait in slices lets Ctrl-C through
-
 _MAX_READERS = 16
-"""Streams that an allocation keeps as its readers; with more, those whose reads are done are forgotten."""
+"""Streams that an allocation keeps as its readers. With more, those whose reads are done are forgotten: a program that
+makes a stream for each read would keep all its streams. Few programs have more streams at once."""
 
 
 _lock = new_lock()  # held while the records of a use on another stream replace earlier ones; waits for nothing
@@ -162,9 +162,11 @@ def _wait_for_frees(stream: Stream) -> None:
     stream.device.collect()
     for user in {stream, *policy_streams(stream.device)}:  # the streams that are known; others free when they can
         event = stream.device.record_event(user.driver)
-        while not event.wait(_WAIT_SLICE_S):
-            pass
-        stream.device.return_event(event)
+        try:
+            while not event.wait(WAIT_SLICE_S):
+                pass
+        finally:  # also where Ctrl-C ends the wait
+            stream.device.return_event(event)
 
 
 class Storage:

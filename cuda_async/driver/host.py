@@ -77,9 +77,9 @@ class HostDriver(PooledDriver):
 
     def __init__(self) -> None:
         total = _total_memory()
-        kept = config().pool_bytes
+        threshold = config().pool_bytes
         # A fraction of the machine's memory: enough for a working set, and most is left to other processes.
-        self._memory = BlockCache(self._block, min(4 << 30, total // 4) if kept is None else kept)
+        self._memory = BlockCache(self._block, min(4 << 30, total // 4) if threshold is None else threshold)
         self._executor = _PoolExecutor(worker_pool())
         self._streams: weakref.WeakSet[QueueStream] = weakref.WeakSet()
         self._properties = DeviceProperties(

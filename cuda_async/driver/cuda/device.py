@@ -95,8 +95,8 @@ class CudaDriver(Driver):
         properties.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
         properties.location.id = self.context.ordinal
         pool = self.context.call(cu.cuMemPoolCreate, properties)
-        kept = config().pool_bytes
-        threshold = cu.cuuint64_t(2**64 - 1 if kept is None else kept)
+        nbytes = config().pool_bytes
+        threshold = cu.cuuint64_t(2**64 - 1 if nbytes is None else nbytes)  # by default no memory goes back
         attribute = cu.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
         self.context.call(cu.cuMemPoolSetAttribute, pool, attribute, threshold)
         return pool
