@@ -178,6 +178,12 @@ class Storage:
         nbytes: its size in bytes.
         leases: the leases on it; those that have ended may still be in the list (see `lease.py`).
         error: the failure of the operation that was to write it; raised at each later use.
+
+    Example:
+        >>> from cuda_async import Device, Storage
+        >>> storage = Storage.allocate(Device.host().new_stream(), 256)
+        >>> storage.nbytes, storage.device, storage.address % 64
+        (256, cpu, 0)
     """
 
     __slots__ = ("__weakref__", "_allocation", "_owned", "address", "device", "error", "leases", "nbytes")
