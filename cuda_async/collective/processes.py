@@ -266,9 +266,10 @@ class ProcessEngine(HostEngine):
             _tell(party.end(why, None))
 
     def _taken(self, seat: Seat) -> tuple[str | bytes, str]:
-        """The token of this rank's elements, and why they could not be handed over; empty if they could.
+        """The token of this rank's elements, and why they could not be handed over.
 
-        The other ranks are told, as of a failure of the work before: else they would wait for this rank.
+        The reason is empty if they could. The other ranks are told of it as of a failure of the work before: else they
+        would wait for this rank.
         """
         try:
             return self._way.take(seat.brings()), ""

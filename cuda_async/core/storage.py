@@ -38,10 +38,11 @@ _lock = new_lock()  # held while the records of a use on another stream replace 
 
 
 class _Writers:
-    """Streams whose threads write parts of a storage at the same time; stands for the last writer.
+    """Streams whose threads write parts of a storage at the same time.
 
-    Leases keep their bytes apart. None of the streams waits for all of the others, so that later work must wait for
-    each of them. It is no stream, so that `Storage.order` never takes its shortcut.
+    The object stands for the last writer. Leases keep the bytes of the streams apart. None of the streams waits for all
+    of the others, so that later work must wait for each of them. It is no stream: `Storage.order` never takes its
+    shortcut.
     """
 
     __slots__ = ("streams",)
@@ -104,7 +105,10 @@ class _Allocation:
 
     @staticmethod
     def _replace(stream: Stream, source: Stream, sequence: int, *, depend: bool) -> bool:
-        """Have `stream` follow a use on `source`. Whether a record on `stream` can stand for that use."""
+        """Have `stream` follow a use on `source`.
+
+        Returns whether a record on `stream` can stand for that use.
+        """
         if source is stream:
             return True
         # Without waiting: the other thread may hold its lock while it waits for `_lock`.
@@ -128,7 +132,7 @@ class _Allocation:
                     reader.submission.release()
 
     def follow_users(self) -> None:
-        """Order later work of the allocation's stream behind everybody who used the memory."""
+        """Order later work of the allocation's stream behind all uses of the memory."""
         for user, sequence in (*self.writers(), *self.readers.items()):
             self.stream.follow(user, sequence, depend=False)
 

@@ -1,4 +1,4 @@
-"""`Executor`: runs the items of queues. `Ticket`: a point in a queue, for which others wait.
+"""`Executor`: runs the items of queues. `Ticket`: a point for which others wait.
 
 Each driver of host code has an executor of its own.
 """

@@ -220,7 +220,7 @@ class Meeting(Item):
         self._stream: QueueStream | None = None
 
     def met_by(self, met: Callable[[Callable[[], Meet]], Meet]) -> Meeting:
-        """The meeting for the next launch of a graph; `met` calls the function that makes it."""
+        """The meeting for the next launch of a graph. `met` calls what makes it."""
         return Meeting(self._make, met(self._make))
 
     def perform(self, stream: QueueStream) -> bool:

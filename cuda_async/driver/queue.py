@@ -322,7 +322,7 @@ class QueueStream(DriverStream):
         self.put(Meeting(make, self._met(make) if self._recorded is None else None))
 
     def _met(self, make: Callable[[], Meet]) -> Meet:
-        """Make a meeting, for which the stream is parked from now on, unless making it fails."""
+        """Make a meeting, for which the stream is parked unless making it fails."""
         with self._lock:
             self.parked += 1
         try:
