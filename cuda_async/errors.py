@@ -244,7 +244,7 @@ def closest(name: str, names: Iterable[str]) -> list[str]:
     import difflib  # here: a program without mistakes does not need it
 
     near = difflib.get_close_matches(name, list(names), n=3, cutoff=_SAME_LETTERS)
-    return [each for each in near if _misspelt(name, each, difflib.SequenceMatcher(None, each, name).ratio())][:1]
+    return [other for other in near if _misspelt(name, other, difflib.SequenceMatcher(None, other, name).ratio())][:1]
 
 
 _SAME_LETTERS = 0.6  # share of equal letters below which names are not compared further, as in difflib

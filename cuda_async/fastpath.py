@@ -14,13 +14,14 @@ from threading import get_ident
 from typing import Any, Generic, TypeVar
 
 from cuda_async.core import observers
+from cuda_async.core.event import WAIT_SLICE_S
 from cuda_async.core.future import DeviceFuture
 from cuda_async.core.lease import Lease, check_guards, current_holder, end, holders
 from cuda_async.core.nesting import refuse_nested
 from cuda_async.core.operation import Operation
 from cuda_async.core.policy import SchedulingPolicy, default_stream, next_stream
 from cuda_async.core.prerequisite import do_prerequisites
-from cuda_async.core.run import WAIT_SLICE_S, Run, abandon, take_over
+from cuda_async.core.run import Run, abandon, take_over
 from cuda_async.core.stream import Stream, expect_stream
 from cuda_async.driver.interface import DriverEvent
 from cuda_async.errors import outer_frames, shows_place

@@ -75,14 +75,14 @@ class Spans:
         if stop <= start:
             return LeaseList()
         span = (start, stop)
-        known = self._lists.get(span)
-        leases = None if known is None else known()
+        reference = self._lists.get(span)
+        leases = None if reference is None else reference()
         if leases is not None:
             return leases
         with self._lock:
             self._forget()
-            known = self._lists.get(span)
-            leases = None if known is None else known()
+            reference = self._lists.get(span)
+            leases = None if reference is None else reference()
             if leases is None:
                 leases = self._add(span)
         return leases
@@ -90,8 +90,8 @@ class Spans:
     def _add(self, span: Span) -> LeaseList:
         leases, ended, count = LeaseList(), self._ended, self._count
         # Linked before anybody can lend by it: a lease that its neighbours miss does not exist yet.
-        linked = self._overlapping(span)
-        for neighbour in linked:
+        neighbours = self._overlapping(span)
+        for neighbour in neighbours:
             link(leases, neighbour)
         if span not in self._lists:  # else its list has ended just now, and is not forgotten yet
             insort(self._starts.setdefault((span[1] - span[0]).bit_length(), []), span)
@@ -100,7 +100,7 @@ class Spans:
         self._count += 1
         if self._count > count + 1:  # a signal handler has imported in between
             for neighbour in self._overlapping(span):
-                if neighbour is not leases and not any(neighbour is each for each in linked):
+                if neighbour is not leases and not any(neighbour is other for other in neighbours):
                     link(leases, neighbour)
         return leases
 
@@ -114,8 +114,8 @@ class Spans:
         for digits, spans in self._starts.items():
             first = bisect_left(spans, (start - (1 << digits) + 1, 0))
             for other in spans[first : bisect_left(spans, (stop, 0))]:
-                known = self._lists.get(other) if other[1] > start else None
-                leases = None if known is None else known()
+                reference = self._lists.get(other) if other[1] > start else None
+                leases = None if reference is None else reference()
                 if leases is not None:
                     overlapping.append(leases)
         return overlapping
@@ -124,8 +124,8 @@ class Spans:
         """Forget the ranges whose lists have ended, unless they were imported again."""
         while self._ended:
             span = self._ended.popleft()
-            known = self._lists.get(span)
-            if known is None or known() is not None:
+            reference = self._lists.get(span)
+            if reference is None or reference() is not None:
                 continue
             del self._lists[span]
             digits = (span[1] - span[0]).bit_length()
@@ -285,10 +285,8 @@ def wait_for_writer(storage: Storage, *, readers: bool = False, submitting: bool
     if storage.error is not None:
         raise without_traceback(storage.error)
     allocation = storage._allocation  # pyright: ignore[reportPrivateUsage]
-    users = list(allocation.readers.items()) if readers else []
-    if allocation.writer is not None:
-        users.append((allocation.writer, allocation.written))
-    for stream, sequence in users:
+    writers = allocation.writers()
+    for stream, sequence in (*(allocation.readers.items() if readers else ()), *writers):
         if sequence <= stream.completed:
             continue
         if current_holder() is not None and not submitting:
@@ -297,7 +295,7 @@ def wait_for_writer(storage: Storage, *, readers: bool = False, submitting: bool
                 "called at submission, before the device has computed the values. Do it after sync() or await."
             )
         event, covered = stream.mark(sequence)
-        if stream is allocation.writer:
+        if (stream, sequence) in writers:
             wait_event(event)
         else:
             wait_event(event.without_failure())

@@ -39,14 +39,14 @@ from cuda_async.errors import (
 )
 from cuda_async.op import DeviceOp
 from cuda_async.picture import Picture, picture_of_steps
-from cuda_async.recorder import Recorder
-from cuda_async.recording import Handle, Recording
+from cuda_async.recorder import Handle, Recorder, Recording
 from cuda_async.replay import GraphLaunch, Held
 from cuda_async.site import Site, format_site, user_site
 
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from cuda_async.core.storage import Storage
 
 __all__ = ("CudaGraph", "GraphLaunch", "Module", "Scope")
 
@@ -76,8 +76,8 @@ class CudaGraph(Generic[T]):
     """
 
     __slots__ = (
-        "__weakref__", "_handle", "_held", "_lease", "_meets", "_output", "_site", "_steps", "_stream", "_token",
-        "_unlaunched", "_uses", "closed", "nodes",
+        "__weakref__", "_handle", "_held", "_lease", "_meets", "_output", "_outputs", "_site", "_steps", "_stream",
+        "_token", "_unlaunched", "_uses", "closed", "nodes",
     )  # fmt: skip
 
     def __init__(self, recorder: Recorder, handle: Handle, run: Run[T], output: T, site: Site) -> None:
@@ -94,8 +94,9 @@ class CudaGraph(Generic[T]):
         self._unlaunched = NotReadyError(
             f"the graph captured at {format_site(site)} has not been launched: its outputs hold no data yet"
         )
-        for storage in recorder.allocated:
-            storage.error = self._unlaunched
+        self._outputs: list[Storage] = recorder.allocated
+        """Memory that holds no data before the first launch; empty from then on."""
+        self._note_outputs(self._unlaunched)
         self._token = object()  # the lease's owner: a reference to the graph would be a cycle
         # An attribute before it is entered: `__del__` gives it back wherever Ctrl-C comes.
         self._lease: Lease = GuardLease(recorder.operands(), self._token, site)
@@ -225,9 +226,23 @@ class CudaGraph(Generic[T]):
         handle = self._check_open()
         if stream.device is not self._stream.device:
             self.check_device(stream)
-        for storage, _ in self._uses:
-            if storage.error is self._unlaunched:  # outputs: from the first launch on they hold data
-                storage.error = None
+        if not self._outputs:
+            return self._enqueue(stream, handle)
+        self._note_outputs(None)  # before the launch, which would refuse to use them
+        try:
+            held = self._enqueue(stream, handle)
+        except BaseException:
+            self._note_outputs(self._unlaunched)
+            raise
+        self._outputs = []
+        return held
+
+    def _note_outputs(self, error: BaseException | None) -> None:
+        """Set the error of each later use of the outputs; None for no error."""
+        for storage in self._outputs:
+            storage.error = error
+
+    def _enqueue(self, stream: Stream, handle: Handle) -> Held:
         failure = self._failure() if self._meets else None
         if failure is not None:
             stream.driver.check_behind(partial(raise_again, without_traceback(failure)))
@@ -266,7 +281,7 @@ class CudaGraph(Generic[T]):
             self.closed = True
             end((self._lease,))
             self._handle = None
-            self._uses, self._held = [], Held(None, [], [])
+            self._uses, self._held, self._outputs = [], Held(None, [], []), []
             if self._output:  # not taken
                 self._output = None
 

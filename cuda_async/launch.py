@@ -163,6 +163,20 @@ class AsyncKernelLaunch(DeviceOp[None]):
 
     Raises:
         TypeError: `function` is none.
+
+    Example (a function of Python stands for the kernel, and a simulated device for the GPU):
+        >>> import ctypes
+        >>> from cuda_async import AsyncKernelLaunch, Device, LaunchConfig
+        >>> from cuda_async.driver.fake_code import FakeFunction
+        >>> from cuda_async.testing import SimDriver
+        >>> driver = SimDriver()
+        >>> kernel = FakeFunction("show", [ctypes.c_uint32], lambda grid, block, n: print(grid, block, n))
+        >>> driver.define_module(b"a cubin", kernel)
+        >>> device = Device.from_driver(driver)
+        >>> function = device.load_module_from_bytes(b"a cubin").load_function("show")
+        >>> op = AsyncKernelLaunch(function).push_arg(7, "uint32").set_launch_config(LaunchConfig(4, 32))
+        >>> op.sync_on(device.new_stream())
+        (4, 1, 1) (32, 1, 1) 7
     """
 
     __slots__ = ("_arguments", "_config", "_function", "_lent", "_uses")

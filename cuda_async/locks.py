@@ -46,27 +46,27 @@ class Gate:
     It is no `threading.Event`: a signal handler that comes amid `set` would wait for the event's own lock.
     """
 
-    __slots__ = ("_lock",)
+    __slots__ = ("_lock", "is_open")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._lock.acquire()
+        self.is_open = False
+        """Whether it was opened."""
 
     def open(self) -> None:
         """Let the waiters go on."""
+        self.is_open = True  # first: by it an interrupted waiter knows that it may have the lock
         try:  # noqa: SIM105 - `suppress` could be interrupted halfway
             self._lock.release()
         except RuntimeError:  # it is open
             pass
 
-    @property
-    def is_open(self) -> bool:
-        """Whether it was opened."""
-        return not self._lock.locked()
-
     def wait(self, timeout_s: float = -1) -> bool:
         """Wait `timeout_s` seconds at most (-1: for ever). Whether the gate is open."""
-        if not self._lock.acquire(timeout=timeout_s):
-            return False
-        self.open()  # it stays open, for other waiters and for `is_open`
-        return True
+        try:
+            self._lock.acquire(timeout=timeout_s)
+        finally:  # also where Ctrl-C comes when the lock was acquired
+            if self.is_open:
+                self.open()  # it stays open for other waiters
+        return self.is_open

@@ -40,6 +40,12 @@ def copy_storage(
     Raises:
         ValueError: a range lies outside its storage.
         ContextError: the devices are of different kinds, or the stream belongs to a third one.
+
+    Example:
+        >>> from cuda_async import Device, Storage, copy_storage, value, with_context
+        >>> stream = Device.host().new_stream()
+        >>> source, destination = Storage.allocate(stream, 64), Storage.allocate(stream, 64)
+        >>> with_context(lambda context: value(copy_storage(context, destination, source))).sync_on(stream)
     """
     count = source.nbytes - source_offset if nbytes is None else nbytes
     for name, storage, offset in (

@@ -1,4 +1,4 @@
-"""The record of a capture: storages that the recorded work reads and writes.
+"""Captures: the stream that records, and the storages that the recorded work uses.
 
 A stream with a recorder captures instead of running. While it records, nothing runs, and nothing is
 ordered: each launch of the graph orders itself behind the other users of its storages.
@@ -10,21 +10,24 @@ stands for all the memory of a device.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cuda_async.core.lease import Use
 from cuda_async.core.storage import Storage
+from cuda_async.core.stream import Stream
 from cuda_async.core.workspace import workspace_of_graph
-from cuda_async.errors import LaunchError
+from cuda_async.driver.interface import DriverGraph
+from cuda_async.errors import DeviceError, LaunchError
 from cuda_async.site import Site
 
 if TYPE_CHECKING:
     from cuda_async.core.context import ExecutionContext
+    from cuda_async.core.device import Device
     from cuda_async.core.operation import Operation
-    from cuda_async.core.stream import Stream
 
-__all__ = ("Recorder", "Step")
+__all__ = ("Handle", "Recorder", "Recording", "Step")
 
 T = TypeVar("T")
 
@@ -87,8 +90,8 @@ class Recorder:
 
     def note(self, storage: Storage, *, write: bool) -> None:
         """Note that the recorded work reads, or writes, this storage."""
-        noted = self._uses.get(id(storage))
-        self._uses[id(storage)] = (storage, write or (noted is not None and noted[1]))
+        use = self._uses.get(id(storage))
+        self._uses[id(storage)] = (storage, write or (use is not None and use[1]))
         for start, stop in self._lent(storage):
             # Leased to be read, even where the graph writes: others may read its operands between launches.
             self._operands[id(storage), start, stop] = Use("an operand of the graph", storage, False, start, stop)
@@ -143,3 +146,77 @@ class Recorder:
         storage = Storage.allocate(self.home, nbytes)
         self.allocated.append(storage)
         return storage
+
+
+class Handle:
+    """A driver's graph, closed when no `CudaGraph` and no launch in flight holds it."""
+
+    __slots__ = ("_device", "driver")
+
+    def __init__(self, device: Device, graph: DriverGraph) -> None:
+        self._device = device
+        self.driver = graph
+
+    def __del__(self) -> None:
+        driver = getattr(self, "driver", None)  # absent where Ctrl-C ended __init__
+        if driver is not None:
+            self._device.defer(driver.close)
+
+
+class Recording:
+    """A capture on a stream of its own.
+
+    Whatever fails, `abort` ends the capture and returns its graph to the driver.
+    """
+
+    def __init__(self, home: Stream, *, may_allocate: bool) -> None:
+        self.recorder = Recorder(home, may_allocate=may_allocate)
+        self.stream = Stream(home.device, home.device.driver.create_stream(), self.recorder, sm_margin=home.sm_margin)
+        self._begun = self._capturing = False
+
+    def begin(self) -> None:
+        """Start recording."""
+        self.stream.device.collect()  # first, since the driver unloads modules then, which graphs among it may use
+        self.stream.driver.begin_run()
+        self._begun = self._capturing = True  # before the call: Ctrl-C may come when the driver captures already
+        self.stream.driver.begin_capture()
+
+    def end(self, failure: BaseException | None) -> Handle:
+        """Stop recording, and return the graph, ready for launches.
+
+        Args:
+            failure: the operation's error, which is raised; it goes before an error of the capture that it led to.
+
+        Raises:
+            DriverError: the capture failed.
+        """
+        driver = self.stream.driver
+        try:
+            try:
+                handle = Handle(self.stream.device, driver.end_capture())
+                self._capturing = False
+            except Exception:
+                if failure is None:
+                    raise
+                raise failure from None
+            if failure is not None:
+                raise failure
+            handle.driver.instantiate()
+            handle.driver.upload(self.recorder.home.driver)
+        finally:
+            failure = None  # its frames hold this one
+            self.abort()
+        return handle
+
+    def abort(self) -> None:
+        """End the capture and the driver's run, if they have not ended."""
+        driver = self.stream.driver
+        try:
+            if self._capturing:
+                self._capturing = False
+                with suppress(DeviceError):  # the driver's capture had not begun, or had failed
+                    Handle(self.stream.device, driver.end_capture())
+        finally:  # also where Ctrl-C comes
+            if self._begun:
+                self._begun = False
+                driver.end_run()

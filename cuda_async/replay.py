@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from cuda_async.core.context import ExecutionContext
 from cuda_async.core.stream import Stream, expect_stream
 from cuda_async.op import DeviceOp
-from cuda_async.recording import Handle
+from cuda_async.recorder import Handle
 from cuda_async.site import site_of
 
 if TYPE_CHECKING:

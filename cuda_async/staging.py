@@ -81,6 +81,17 @@ def upload(
 
     Raises:
         ValueError: the bytes do not fit into the storage.
+
+    Example:
+        >>> import numpy as np
+        >>> from cuda_async import Device, upload, value, with_context
+        >>> numbers = np.arange(4, dtype=np.int32)
+        >>> def put(context):
+        ...     storage = context.allocate(numbers.nbytes)
+        ...     upload(context, storage, numbers.ctypes.data, numbers.nbytes, keep=numbers)
+        ...     return value(storage)
+        >>> with_context(put).sync_on(Device.host().new_stream()).nbytes
+        16
     """
     _check(storage, nbytes, offset)
     storage.use(context.stream, write=True)
@@ -109,6 +120,18 @@ def download(
     Raises:
         ValueError: the range lies outside the storage.
         LaunchError: the stream records a graph.
+
+    Example:
+        >>> import numpy as np
+        >>> from cuda_async import Device, download, value, with_context
+        >>> def five(context):
+        ...     storage, array = context.allocate(4), np.empty(4, np.uint8)
+        ...     storage.use(context.stream, write=True)
+        ...     context.stream.fill(storage.address, 4, bytes([5]))
+        ...     download(context, storage, array.ctypes.data, array.nbytes, keep=array)
+        ...     return value(array)
+        >>> with_context(five).sync_on(Device.host().new_stream())
+        array([5, 5, 5, 5], dtype=uint8)
     """
     _check(storage, nbytes, offset)
     if is_traced(context.stream):

@@ -18,6 +18,7 @@ from __future__ import annotations
 import gc
 
 from cuda_async.core.device import Device
+from cuda_async.core.event import WAIT_SLICE_S
 from cuda_async.core.policy import policy_streams
 from cuda_async.core.stream import Stream
 from cuda_async.driver.checked import CheckedDriver, Ledger, Race
@@ -43,6 +44,6 @@ def wait_all_idle(device: Device, *streams: Stream) -> None:
     for stream in (*streams, *policy_streams(device)):
         event = device.borrow_event()
         stream.driver.record(event)
-        while not event.wait(0.05):
+        while not event.wait(WAIT_SLICE_S):
             pass
         device.return_event(event)

@@ -90,8 +90,8 @@ class _Tracer(Recorder):
     def note(self, storage: Storage, *, write: bool) -> None:
         super().note(storage, write=write)
         if write and not storage.without_memory:
-            held = [use for op, _ in self._running for lease in op.leases for use in lease.uses]
-            lent = [Use(*use) for use in held if use[1] is storage and use[2]]
+            uses = [use for op, _ in self._running for lease in op.leases for use in lease.uses]
+            lent = [Use(*use) for use in uses if use[1] is storage and use[2]]
             self.written += lent or [Use("memory", storage, True, 0, None)]
 
     def allocate(self, nbytes: int) -> Storage:

@@ -75,21 +75,36 @@ class Workers:
             # The dashboard is a server of its own; programs that want it start Ray themselves.
             _ray().init(include_dashboard=False)
         self.world = world
-        self.gpus = _ray().cluster_resources().get("GPU", 0) >= world if gpus is None else gpus
         self._limit_s = limit_s
-        _share_tensors()
         try:
+            self.gpus = _ray().cluster_resources().get("GPU", 0) >= world if gpus is None else gpus
+            _share_tensors()
             self._start()
         except BaseException:
-            if self._ours:  # nobody can close what was not made
+            if self._ours:  # the caller has no object that it could close
                 _ray().shutdown()
             raise
 
     def _start(self) -> None:
         need: dict[str, float] = {"CPU": 1.0, **({"GPU": 1.0} if self.gpus else {})}
+        self._actors: list[Any] = []
         self._place = _ray("ray.util.placement_group").placement_group([need] * self.world, strategy="PACK")
+        try:
+            self._join(need)
+        except BaseException:  # else the cluster would keep the processes' place until the caller's job ends
+            self._stop()
+            raise
+
+    def _join(self, need: dict[str, float]) -> None:
+        """Start a process for each rank in its place, and have them join.
+
+        Args:
+            need: the resources of one process.
+
+        Raises:
+            CollectiveError: the cluster has no room for them, or they did not join.
+        """
         if not self._place.wait(self._limit_s):
-            _ray("ray.util.placement_group").remove_placement_group(self._place)
             raise CollectiveError(
                 f"the cluster had no room for {self.world} processes with {need} each within "
                 f"{self._limit_s:g} s; ask for fewer ranks, or start Ray with more: ray.init(num_cpus={self.world})"
@@ -102,7 +117,7 @@ class Workers:
         )
         self._actors = [actor.remote(rank, self.world, self.gpus, self._limit_s) for rank in range(self.world)]
         name = _ray().get(self._actors[0].unique_id.remote())
-        _ray().get([each.join.remote(name) for each in self._actors])
+        _ray().get([worker.join.remote(name) for worker in self._actors])
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> list[Any]:
         """Run a program on every rank; return what each returns, in order.

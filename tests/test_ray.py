@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -26,6 +27,23 @@ def test_without_ray_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(LaunchError, match=r"pip install 'cutile\[ray\]'"):
         Workers(2)
+
+
+def test_ranks_that_do_not_join_leave_their_place_in_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a stand-in for a Ray that the caller has started, and goes on to use."""
+    modules = {
+        name: mock.MagicMock()
+        for name in ("ray", "ray.util", "ray.util.placement_group", "ray.util.scheduling_strategies")
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    ray, groups = modules["ray"], modules["ray.util.placement_group"]
+    ray.get.side_effect = ["tcp://here", CollectiveError("rank 1 did not join")]
+    with pytest.raises(CollectiveError, match="rank 1 did not join"):
+        Workers(2, gpus=False)
+    assert ray.kill.call_count == 2
+    groups.remove_placement_group.assert_called_once_with(groups.placement_group.return_value)
+    ray.shutdown.assert_not_called()
 
 
 @pytest.fixture(scope="module")

@@ -196,7 +196,6 @@ class HostBuffer:
 
 def _is_over(run: object) -> bool:
     """Whether a copy has ended."""
-    """Whether a copy has ended."""
     return isinstance(run, Settling) and run.settle()
 
 

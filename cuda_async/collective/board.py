@@ -139,7 +139,7 @@ class Board(Generic[P]):
             ranks = frozenset(range(self.world) if key[0] < 0 else key[:2])  # of `ALL`, or sender and receiver
             meeting = self._meetings[key] = Meeting(key, ranks)
         meeting.arrivals[rank] = arrival
-        forms = {each.call.form for each in meeting.arrivals.values()}
+        forms = {other.call.form for other in meeting.arrivals.values()}
         if len(forms) > 1:
             self.dispute(meeting)
         elif not meeting.absent():

@@ -423,7 +423,7 @@ def _local_engine(
 
         return NcclEngine.of(devices, load_nccl(), max_ctas)
     # One process simulates all devices, so that all must have one clock.
-    drivers = [each.driver.inner if isinstance(each.driver, CheckedDriver) else each.driver for each in devices]
+    drivers = [device.driver.inner if isinstance(device.driver, CheckedDriver) else device.driver for device in devices]
     if not all(isinstance(driver, SimDriver) for driver in drivers):
         raise LaunchError(f"collectives of {devices[0]}: expected GPUs, the CPU, or devices with a SimDriver")
     executors = {driver.executor for driver in drivers if isinstance(driver, SimDriver)}

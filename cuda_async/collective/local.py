@@ -69,15 +69,15 @@ class LocalEngine(HostEngine):
 
     def meeting(self, parts: Callable[[], list[tuple[Key, Seat]]]) -> Callable[[], Meet]:
         def make() -> Meet:
-            drawn = parts()
+            seats = parts()  # with their keys
             with self._lock:
-                for _, seat in drawn:
+                for _, seat in seats:
                     self._board.note_enqueued(seat.rank, seat.call)
 
             def meet(finish: Finish, failure: BaseException | None, at: float) -> None:
-                party = Party(len(drawn), finish)
+                party = Party(len(seats), finish)
                 with self._lock:
-                    for key, seat in drawn:
+                    for key, seat in seats:
                         self._arrive(key, seat, party, failure, at)
                 self._finish_ended()
                 if self._executor is None:
@@ -120,8 +120,8 @@ class LocalEngine(HostEngine):
 
     def _refuse(self, part: _Part, error: CollectiveError) -> None:
         lost, self._lost = self._lost, []
-        for each in (*lost, part):
-            self._end(each.party, without_traceback(error), None)  # a copy: raising one adds frames to it
+        for ended in (*lost, part):
+            self._end(ended.party, without_traceback(error), None)  # a copy: raising one adds frames to it
 
     def _end(self, party: Party, error: BaseException | None, at: float | None) -> None:
         finish = party.end(error, at)

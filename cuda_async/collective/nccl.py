@@ -159,8 +159,11 @@ class Nccl:
 
         It is empty if there is none.
         """
-        code = int(self._bindings.comm_get_async_error(comm))
-        return "" if code in (0, _IN_PROGRESS) else str(self._bindings.get_error_string(code))
+        try:
+            code = int(self._bindings.comm_get_async_error(comm))
+            return "" if code in (0, _IN_PROGRESS) else str(self._bindings.get_error_string(code))
+        except self._bindings.NCCLError as error:  # the question itself is refused: it is no communicator any more
+            return str(error)
 
     def abort(self, comm: Any) -> None:
         """End a communicator and its waiting calls, from any thread. It is freed."""

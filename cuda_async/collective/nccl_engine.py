@@ -151,13 +151,13 @@ class NcclEngine(Engine):
             if max_ctas is None:
                 comms = nccl.open_all(ordinals)
             else:  # NCCL takes a configuration for one rank at a time; that call waits for those of the other ranks
-                world, shared = len(devices), nccl.new_id()
+                world, unique_id = len(devices), nccl.new_id()
                 with ThreadPoolExecutor(world) as pool:
-                    opened = [
-                        pool.submit(_open_on, device, nccl, world, shared, rank, max_ctas)
+                    futures = [
+                        pool.submit(_open_on, device, nccl, world, unique_id, rank, max_ctas)
                         for rank, device in enumerate(devices)
                     ]
-                    comms = [each.result() for each in opened]
+                    comms = [future.result() for future in futures]
         return cls(nccl, range(len(devices)), devices, comms, len(devices))._connected()
 
     @classmethod
@@ -196,24 +196,24 @@ class NcclEngine(Engine):
                 self._check_links()
             if self._broken is not None:
                 raise without_traceback(self._broken)
-            drawn = parts()
-            if len(drawn) > 1 and stream.recorder is not None:
+            calls = parts()
+            if len(calls) > 1 and stream.recorder is not None:
                 # On two H200s with NCCL 2.28.9 a launch of such a graph did not end.
                 raise LaunchError(
-                    f"{drawn[0][1].call.words}: a graph takes the collectives of one GPU; for a graph in each of "
+                    f"{calls[0][1].call.words}: a graph takes the collectives of one GPU; for a graph in each of "
                     "several GPUs start a process for each (Communicator.join)"
                 )
-            if len(drawn) != len(self._comms):
+            if len(calls) != len(self._comms):
                 raise LaunchError(
-                    f"{drawn[0][1].call.words}: GPUs of one process call together: pass a list with an operand for "
+                    f"{calls[0][1].call.words}: GPUs of one process call together: pass a list with an operand for "
                     f"each of the {len(self._comms)} ranks; for programs of one rank start a process for each "
                     "(Communicator.join)"
                 )
-            places = self._fork(stream, [seat.rank for _, seat in drawn])
-            self._issue([seat for _, seat in drawn], places)
+            places = self._fork(stream, [seat.rank for _, seat in calls])
+            self._issue([seat for _, seat in calls], places)
             self._join(stream, places)
-            sender, receiver, _ = drawn[0][0]
-            self._note(stream, (sender, receiver), drawn[0][1].call, failure)
+            sender, receiver, _ = calls[0][0]
+            self._note(stream, (sender, receiver), calls[0][1].call, failure)
 
     def check(self, dtype: np.dtype[Any], op: str) -> None:
         element_type(dtype, bool(op))

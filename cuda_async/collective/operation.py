@@ -45,12 +45,12 @@ class Operand:
 
     Attributes:
         name: its name in errors.
-        given: the user's argument: a tensor, or a list with one for each local rank.
+        argument: the user's argument: a tensor, or a list with one for each local rank.
         writes: which ranks write it: all (True), none (False), or the rank of this number.
     """
 
     name: str
-    given: Any
+    argument: Any
     writes: bool | int = False
 
     def is_written(self, rank: int) -> bool:
@@ -65,8 +65,8 @@ class Operand:
         """
         what = f"{kind}: argument {self.name!r}"
         if len(ranks) == 1:
-            return [buffer_of(self.given, what, write=self.is_written(ranks[0]))]
-        arguments: Any = self.given
+            return [buffer_of(self.argument, what, write=self.is_written(ranks[0]))]
+        arguments: Any = self.argument
         if not isinstance(arguments, list | tuple) or len(cast("list[Any]", arguments)) != len(ranks):
             raise ArgumentTypeError(
                 f"{what}: expected a list of {len(ranks)} operands, one for each local rank, got "
@@ -213,8 +213,8 @@ class Collective(_Meeting[T]):
             raise ArgumentError(
                 f"{kind}: x is {words_by_rank(elements)}; expected one dtype and one number of elements"
             )
-        given = [operand.given for operand in operands]
-        super().__init__(engine, given[0] if len(given) == 1 else cast("T", tuple(given)))
+        arguments = [operand.argument for operand in operands]
+        super().__init__(engine, arguments[0] if len(arguments) == 1 else cast("T", tuple(arguments)))
         seats: list[tuple[int, Seat]] = []
         uses: list[Use] = []
         for i, rank in enumerate(ranks):

@@ -52,6 +52,9 @@ __all__ = ("ProcessEngine",)
 _RETRY_S = 0.02
 """Seconds between two attempts to reach a hub that does not listen yet."""
 
+_MIN_ANSWER_S = 0.1
+"""Seconds that a process which listens has for its first answer, however late it is found."""
+
 _GRACE_S = 2.0
 """Seconds beyond the limit that a rank waits for the hub's message.
 
@@ -144,7 +147,7 @@ class ProcessEngine(HostEngine):
         end = None if self._limit_s is None else time.monotonic() + self._limit_s
         while True:
             try:
-                link = connect(address)
+                link = connect(address, None if end is None else max(_MIN_ANSWER_S, end - time.monotonic()))
                 break
             except (FileNotFoundError, ConnectionError, EOFError):  # no hub listens yet, or it ended amid the handshake
                 if end is not None and time.monotonic() > end:
@@ -250,7 +253,7 @@ class ProcessEngine(HostEngine):
                 if self._broken:
                     raise CollectiveError(self._broken)
                 if not failure and seat.count and is_read(seat.call.kind, seat.rank, seat.root):
-                    token = self._way.take(seat.brings())
+                    token, failure = self._taken(seat)
                 self._waiting[key] = _Waiting(seat, party)
                 self._files[key] = token if isinstance(token, str) else ""  # only files are given back
                 self._send("arrive", key, seat.call, token, failure)
@@ -261,6 +264,17 @@ class ProcessEngine(HostEngine):
             gone = f"rank 0 is gone ({error}). This communicator cannot be used any more: make a new one"
             why = error if isinstance(error, CollectiveError) else CollectiveError(gone)
             _tell(party.end(why, None))
+
+    def _taken(self, seat: Seat) -> tuple[str | bytes, str]:
+        """The token of this rank's elements, and why they could not be handed over.
+
+        The reason is empty if they could. The other ranks are told of it as of a failure of the work before: else they
+        would wait for this rank.
+        """
+        try:
+            return self._way.take(seat.brings()), ""
+        except Exception as error:
+            return "", f"its elements could not be handed over ({type(error).__name__}: {error})"
 
     def _run(self) -> None:
         while True:

@@ -106,7 +106,7 @@ def outcome(kind: str, parts: Mapping[int, Array], rank: int, op: str, root: int
     if kind == "message":
         return parts[root] if rank != root else None
     with np.errstate(all="ignore"):  # what overflows is inf or wraps round, as on a device
-        return KINDS[kind]([parts[each] for each in sorted(parts)], rank, op, root)
+        return KINDS[kind]([parts[number] for number in sorted(parts)], rank, op, root)
 
 
 def is_read(kind: str, rank: int, root: int) -> bool:

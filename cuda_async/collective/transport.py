@@ -17,6 +17,7 @@ import shutil
 import socket
 import tempfile
 from dataclasses import dataclass
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
@@ -146,12 +147,12 @@ def claim_folder(folder: Path) -> BinaryIO | None:
     """
     if fcntl is None:
         return None
-    unlocked = folder / f"{_LOCK}-{os.getpid()}"
+    path = folder / f"{_LOCK}-{os.getpid()}"
     try:
-        file = open(unlocked, "xb")  # noqa: SIM115 - the hub closes it
+        file = open(path, "xb")  # noqa: SIM115 - the hub closes it
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Renamed when it is locked: other processes never see it unlocked while the hub lives.
-        unlocked.rename(folder / _LOCK)
+        path.rename(folder / _LOCK)
     except OSError:
         return None
     return file
@@ -200,11 +201,15 @@ def listen(address: Address) -> socket.socket:
         raise CollectiveError(f"rank 0 cannot listen in {address} ({error}); {remedy}") from error
 
 
-def connect(address: Address) -> Link:
+def connect(address: Address, limit_s: float | None = None) -> Link:
     """A link to the hub, after the handshake.
 
+    Args:
+        address: the hub's address.
+        limit_s: seconds to wait for the host, and for the hub's challenge; None for ever.
+
     Raises:
-        OSError: nothing listens there (yet).
+        OSError: nothing listens there (yet), or it does not answer as a hub in time.
         EOFError: the hub ended amid the handshake.
     """
     if address.folder is not None:
@@ -217,11 +222,20 @@ def connect(address: Address) -> Link:
             peer.close()
             raise
     else:
-        peer = socket.create_connection((address.host, address.port))
+        peer = socket.create_connection((address.host, address.port), limit_s)
         peer.settimeout(None)
     link = Link(peer)
-    answer_challenge(link.connection, address.key)
-    deliver_challenge(link.connection, address.key)
+    try:
+        if not link.poll(limit_s):
+            raise TimeoutError(f"a process listens there, and has not answered within {limit_s:g} s")
+        answer_challenge(link.connection, address.key)
+        deliver_challenge(link.connection, address.key)
+    except AuthenticationError as error:
+        link.close()
+        raise PermissionError(f"the process that listens there has another key ({error})") from error
+    except BaseException:
+        link.close()
+        raise
     return link
 
 
@@ -346,13 +360,21 @@ class Pages:
         self._rank = rank
         self._file_count = 0
         self._free: dict[int, list[str]] = {}  # by size in bytes, files that no rank reads
+        self._reserved: dict[str, int] = {}  # of each file, the bytes that the file system has given it
         self._maps: dict[str, mmap.mmap] = {}
 
     def take(self, array: Array) -> str:
-        """Write elements to a file that no rank reads; return its name."""
+        """Write elements to a file that no rank reads; return its name.
+
+        Raises:
+            OSError: the file system has no room for them.
+        """
         size = max(_MIN_FILE_BYTES, 1 << (array.nbytes - 1).bit_length())
         names = self._free.setdefault(size, [])
-        name = names.pop() if names else self._create(size)
+        if not names:
+            names.append(self._create(size))
+        self._reserve(names[-1], array.nbytes)  # ahead of `pop`: where there is no room, the file stays a free one
+        name = names.pop()
         self._view(name)[: array.nbytes] = array.view(np.uint8)
         return name
 
@@ -362,6 +384,21 @@ class Pages:
         with open(self._folder / name, "xb") as file:
             file.truncate(size)
         return name
+
+    def _reserve(self, name: str, nbytes: int) -> None:
+        """Have the file system give a file its first bytes now.
+
+        A write to a mapped page for which it has no room would end the process (SIGBUS).
+        """
+        if self._reserved.get(name, 0) >= nbytes or not hasattr(os, "posix_fallocate"):
+            return
+        with open(self._folder / name, "r+b") as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, nbytes)
+            except OSError as error:
+                remedy = f"{self._folder.parent} needs room for the elements of all ranks (docker run --shm-size=...)"
+                raise OSError(error.errno, f"{error.strerror} for {nbytes} bytes; {remedy}") from error
+        self._reserved[name] = nbytes
 
     def _view(self, name: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
         pages = self._maps.get(name)
@@ -384,3 +421,4 @@ class Pages:
         """Forget every file; the hub removes them."""
         self._maps.clear()
         self._free.clear()
+        self._reserved.clear()

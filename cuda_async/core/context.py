@@ -28,7 +28,23 @@ T = TypeVar("T")
 
 
 class ExecutionContext:
-    """One submission on one stream. Valid until `execute` returns."""
+    """One submission on one stream. Valid until `execute` returns.
+
+    Example:
+        >>> from cuda_async import Device, DeviceOp, ExecutionContext, Storage, Use
+        >>> class Clear(DeviceOp[Storage]):
+        ...     def __init__(self, storage: Storage) -> None:
+        ...         super().__init__()
+        ...         self._storage = storage
+        ...         self.lend(Use("storage", storage, write=True))
+        ...     def execute(self, context: ExecutionContext) -> Storage:
+        ...         self._storage.use(context.stream, write=True)
+        ...         context.stream.fill(self._storage.address, self._storage.nbytes, bytes(1))
+        ...         return self._storage
+        >>> stream = Device.host().new_stream()
+        >>> Clear(Storage.allocate(stream, 64)).sync_on(stream).nbytes
+        64
+    """
 
     __slots__ = ("run", "stream")
 

@@ -320,11 +320,24 @@ class Device(metaclass=_DeviceNames):
         return load_module_from_cuda_src(source, self, name=name, options=options)
 
     def synchronize(self) -> None:
-        """Wait for the streams of this device's policy, and for no others."""
+        """Wait for the streams of this device's policy, and for no others.
+
+        Raises:
+            DeviceError: work failed, as of `Stream.synchronize`. The first failure is raised, behind all waits.
+        """
         from cuda_async.core.policy import policy_streams
 
+        failure: Exception | None = None
         for stream in policy_streams(self):
-            stream.synchronize()
+            try:
+                stream.synchronize()
+            except Exception as error:
+                failure = failure or error
+        if failure is not None:
+            try:
+                raise failure
+            finally:
+                del failure  # the error has this frame, which must not have the error
 
     # -- what is given back -------------------------------------------------------------------
 
@@ -469,9 +482,9 @@ def default_device() -> Device:
 
 def _configured() -> Device | None:
     """The device that `CUDA_ASYNC_DEVICE` names, if it is set."""
-    named = config().device
+    name = config().device
     try:
-        return Device.parse(named) if named else None
+        return Device.parse(name) if name else None
     except (ValueError, NoDeviceError) as error:
-        error.add_note(f"the variable CUDA_ASYNC_DEVICE is {named!r}")
+        error.add_note(f"the variable CUDA_ASYNC_DEVICE is {name!r}")
         raise

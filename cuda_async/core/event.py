@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from cuda_async.core.device import Device
     from cuda_async.core.stream import Stream
 
-__all__ = ("Event", "StreamIdle", "wait_event")
+__all__ = ("WAIT_SLICE_S", "Event", "StreamIdle", "wait_event")
 
-_WAIT_SLICE_S = 0.05  # a wait in slices lets Ctrl-C through
+WAIT_SLICE_S = 0.05
+"""Seconds of one call of a driver's wait. Ctrl-C is raised between two calls; nobody notices so short a delay."""
 
 
 def wait_event(event: DriverEvent) -> None:
@@ -27,7 +28,7 @@ def wait_event(event: DriverEvent) -> None:
     Raises:
         BaseException: the failure of the work that the event covers.
     """
-    while not event.wait(_WAIT_SLICE_S):
+    while not event.wait(WAIT_SLICE_S):
         pass
     failure = event.failure()
     if failure is not None:

@@ -79,6 +79,13 @@ class Use(NamedTuple):
     """One argument of an operation: bytes [start, stop) of a storage, read or written.
 
     `stop` None means to its end. `argument` is the name that an error shows.
+
+    Example:
+        >>> from cuda_async import Device, Storage, Use
+        >>> storage = Storage.allocate(Device.host().new_stream(), 256)
+        >>> use = Use("x", storage, write=True, start=64)        # all bytes but the first 64, to be written
+        >>> use.start, use.stop
+        (64, None)
     """
 
     argument: str

@@ -291,7 +291,7 @@ class Operation(ABC, Generic[T_co]):
 
     def _refuse(self) -> None:
         first = f" at {format_site(self._used)}" if self._used is not None else ""
-        done = {
+        words = {
             _COMPOSED: "made part of another operation",
             _RUN: "run",
             _DISCARDED: "discarded",
@@ -299,7 +299,7 @@ class Operation(ABC, Generic[T_co]):
         }
         raise OwnershipError(
             f"the operation {self.label()} made at {format_site(self.site)} was already "
-            f"{done[self._state]}{first}; an operation is used once. Build it again, or call "
+            f"{words[self._state]}{first}; an operation is used once. Build it again, or call "
             ".shared() before its first use to give its result to several consumers."
         )
 

@@ -23,6 +23,16 @@ class Pending(Generic[T]):
     Args:
         what: the value's name in errors.
         site: the `site` of the operation that brings the value, for errors; by default the caller's line.
+
+    Example:
+        >>> from cuda_async import Device, Pending, value, with_context
+        >>> def answer(context):
+        ...     pending = Pending("the answer")
+        ...     context.on_complete(lambda: pending.set(42))
+        ...     return value(pending).inspect(print)
+        >>> with_context(answer).sync_on(Device.host().new_stream())
+        <Pending the answer>
+        42
     """
 
     __slots__ = ("_site", "_value", "_what", "ready")

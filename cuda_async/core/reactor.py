@@ -24,8 +24,8 @@ from cuda_async.threads import start_thread
 
 __all__ = ("Reactor", "ReactorStatistics", "Watched", "reactor")
 
-_MIN_PAUSE_S = 10e-6
-_MAX_PAUSE_S = 500e-6
+_MIN_PAUSE_S = 10e-6  # between two passes: shorter ones would only take the interpreter's lock more often
+_MAX_PAUSE_S = 500e-6  # so much later, at most, than its end a long run is seen to be over
 
 _BUSY_S = 1e-3
 """Seconds after a run came in which more are expected. A thread submits them, and needs the interpreter's lock."""

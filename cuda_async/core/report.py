@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ("REPORT_BYTES", "Report", "ReportMemory")
 
 REPORT_BYTES = 64
+"""Bytes of a report: the state, then the facts of one failure, in a cache line of its own."""
 _WRITTEN = 2
 """The first word of a report that was written; 1 while it is being written, 0 before."""
 _REPORTS_PER_BLOCK = 64

@@ -16,7 +16,7 @@ from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from cuda_async.core import observers
 from cuda_async.core.context import ExecutionContext
-from cuda_async.core.event import StreamIdle
+from cuda_async.core.event import WAIT_SLICE_S, StreamIdle
 from cuda_async.core.lease import Lease, check_guards, end, holders
 from cuda_async.core.operation import Operation
 from cuda_async.core.pending import resolve
@@ -28,12 +28,10 @@ from cuda_async.errors import outer_frames, shows_place, without_traceback
 from cuda_async.locks import Gate, new_lock
 from cuda_async.site import format_site
 
-__all__ = ("WAIT_SLICE_S", "Run", "abandon", "add_path", "take_over")
+__all__ = ("Run", "abandon", "add_path", "take_over")
 
 T = TypeVar("T")
 B = TypeVar("B")
-
-WAIT_SLICE_S = 0.05  # a wait in slices lets Ctrl-C through
 
 _SPOILT = "the failed operation was to write this: each use raises its error; make the tensor anew"
 _lock = new_lock()  # one for all runs: it guards `_claimed`, `_watched`, `_waiters`, for a few instructions each
@@ -163,7 +161,7 @@ class Run(Generic[T]):
                 stream.driver.begin_run()
                 begun = True
                 self._enqueue(op)
-                if followed or self._callbacks or self._kept or self._error is not None or stream.lenders:
+                if followed or self._needs_end() or stream.lenders:
                     self._event = self._mark_end()
                     stream.lead_lenders(self._event)
             except BaseException as error:
@@ -185,10 +183,15 @@ class Run(Generic[T]):
         if self._observation is not None:
             self._observation.enqueued(self._error)
         if self._event is None:
-            if followed:
+            # Without a follower an error is raised all the same, by `submit_unfollowed`.
+            if followed or self._error is not None:
                 self.complete()
             else:
                 self._forget()
+
+    def _needs_end(self) -> bool:
+        """Whether something is left to be done when the device is done."""
+        return bool(self._callbacks or self._kept) or self._error is not None or self._observation is not None
 
     def _recover(self, op: Operation[Any], error: BaseException) -> None:
         """After an exception outside of `execute`, mostly Ctrl-C: follow enqueued work.
@@ -223,9 +226,9 @@ class Run(Generic[T]):
             BaseException: the error of the submission, once enqueued work has been waited for.
         """
         self.submit(followed=False)
+        if self._error is not None:
+            return self.wait()
         if not self.done:
-            if self._error is not None:
-                self.wait()
             end(self._leases)
             self.watch()
         return self._result
@@ -373,7 +376,8 @@ class Run(Generic[T]):
         if self.done:
             return True
         event = self._event
-        if not self._claimed and (event is None or not event.query()):
+        # The claim is looked at once more: another thread may have completed the run, and the event be recorded anew.
+        if not self._claimed and (event is None or not event.query()) and not self._claimed:
             return False
         self.complete()
         if not self.done and self._claimed == threading.get_ident():
@@ -404,7 +408,10 @@ class Run(Generic[T]):
             raise
 
     def when_done(self, waiter: Callable[[], None]) -> None:
-        """Have `waiter` called once, on any thread, when the run is done (now if it is)."""
+        """Have `waiter` called, on any thread, when the run is done (now if it is).
+
+        It is called a second time where Ctrl-C interrupted the first.
+        """
         with _lock:
             if not self.done:
                 if self._waiters is None:
@@ -429,7 +436,9 @@ class Run(Generic[T]):
         except BaseException:
             if not mine:
                 raise
-            if not self.done:
+            if self.done:
+                self._wake()
+            else:
                 self._finish(interrupted=True)
             if self._error is None or isinstance(self._error, Exception):  # else `outcome` raises the interrupt
                 raise
@@ -477,9 +486,16 @@ class Run(Generic[T]):
             observation.completed(self._error)
         with _lock:
             self.done = True
-        for waiter in self._waiters or ():  # `when_done` adds nobody to a run that is done
+        self._wake()
+
+    def _wake(self) -> None:
+        """Call the waiters, to which `when_done` adds none any more.
+
+        A waiter may be called twice, where a signal interrupted the first time.
+        """
+        for waiter in self._waiters or ():
             waiter()
-        self._waiters = None
+        self._waiters = None  # last: an interrupted call leaves all of them to the second time
 
     def _spoil(self, failure: BaseException) -> None:
         """Mark memory that this run was to write: each later use raises the failure."""
@@ -530,7 +546,8 @@ class Run(Generic[T]):
         if event is not None and not self._watched:
             try:
                 self.raise_interrupt()
-                while not event.wait(WAIT_SLICE_S):
+                # Another thread may complete the run, and return the event to the pool: it then tells of other work.
+                while not (event.wait(WAIT_SLICE_S) or self.done):
                     pass
             except BaseException:
                 self.watch()

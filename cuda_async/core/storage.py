@@ -17,9 +17,11 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
+from cuda_async.core.event import WAIT_SLICE_S
 from cuda_async.core.lease import Lease
 from cuda_async.core.memory import checked_bytes
 from cuda_async.errors import ArgumentError, ContextError, OutOfMemoryError, without_traceback
+from cuda_async.locks import new_lock
 
 if TYPE_CHECKING:
     from cuda_async.core.device import Device
@@ -27,10 +29,26 @@ if TYPE_CHECKING:
 
 __all__ = ("Storage",)
 
-_WAIT_SLICE_S = 0.05  # a wait in slices lets Ctrl-C through
-
 _MAX_READERS = 16
-"""Streams that an allocation keeps as its readers; with more, those whose reads are done are forgotten."""
+"""Streams that an allocation keeps as its readers. With more, those whose reads are done are forgotten: a program that
+makes a stream for each read would keep all its streams. Few programs have more streams at once."""
+
+
+_lock = new_lock()  # held while the records of a use on another stream replace earlier ones; waits for nothing
+
+
+class _Writers:
+    """Streams whose threads write parts of a storage at the same time.
+
+    The object stands for the last writer. Leases keep the bytes of the streams apart. None of the streams waits for all
+    of the others, so that later work must wait for each of them. It is no stream: `Storage.order` never takes its
+    shortcut.
+    """
+
+    __slots__ = ("streams",)
+
+    def __init__(self, streams: tuple[Stream, ...]) -> None:
+        self.streams = streams
 
 
 class _Allocation:
@@ -42,10 +60,65 @@ class _Allocation:
         self.address = address
         self.stream = stream
         self.keep = keep
-        self.writer: Stream | None = None
-        self.written = 0  # the sequence number of the last write on `writer`
+        self.writer: Stream | _Writers | None = None
+        self.written = 0  # the sequence number of the last write on `writer`, if that is a stream
         self.allocated_at = -1  # the sequence number of the allocation on `stream`; -1 for borrowed memory
         self.readers: dict[Stream, int] = {}  # the sequence number of the last read on each stream since that write
+
+    def writers(self) -> list[tuple[Stream, int]]:
+        """The streams of the last writes, each with the sequence number of its write."""
+        writer = self.writer
+        if isinstance(writer, _Writers):  # all that they have enqueued: which pieces write is not known of each
+            return [(stream, stream.sequence) for stream in writer.streams]
+        return [] if writer is None else [(writer, self.written)]
+
+    def read(self, stream: Stream) -> None:
+        """Order the piece that `stream` enqueues next, a reader."""
+        writer = self.writer
+        if writer is not stream:
+            for source, sequence in self.writers():
+                stream.follow(source, sequence)
+        self.readers[stream] = stream.sequence + 1  # the number of the piece that is enqueued next
+        if len(self.readers) > _MAX_READERS:
+            self.forget_readers()
+
+    def write(self, stream: Stream) -> None:
+        """Order the piece that `stream` enqueues next, a writer.
+
+        The caller holds the lock of `stream`, and perhaps another thread that of another one: the two then use
+        different bytes. What such a thread enqueues from now on this write cannot wait for, so its record stays.
+        """
+        self.readers.pop(stream, None)
+        if self.writer is stream and not self.readers:  # no call up to the `return`, where threads could change
+            self.written = stream.sequence + 1
+            return
+        with _lock:
+            others: list[Stream] = []
+            for source, sequence in self.writers():
+                if not self._replace(stream, source, sequence, depend=True):
+                    others.append(source)
+            for reader, sequence in list(self.readers.items()):
+                if self._replace(stream, reader, sequence, depend=False) and self.readers.get(reader) == sequence:
+                    del self.readers[reader]
+            self.written = stream.sequence + 1
+            self.writer = _Writers((*others, stream)) if others else stream
+
+    @staticmethod
+    def _replace(stream: Stream, source: Stream, sequence: int, *, depend: bool) -> bool:
+        """Have `stream` follow a use on `source`.
+
+        Returns whether a record on `stream` can stand for that use.
+        """
+        if source is stream:
+            return True
+        # Without waiting: the other thread may hold its lock while it waits for `_lock`.
+        settled = source.submission.acquire(blocking=False)
+        try:
+            stream.follow(source, sequence, depend=depend)
+        finally:
+            if settled:
+                source.submission.release()
+        return settled
 
     def forget_readers(self) -> None:
         """Forget reads that are done, and with them streams that nobody else may hold."""
@@ -58,32 +131,29 @@ class _Allocation:
                 finally:
                     reader.submission.release()
 
+    def follow_users(self) -> None:
+        """Order later work of the allocation's stream behind all uses of the memory."""
+        for user, sequence in (*self.writers(), *self.readers.items()):
+            self.stream.follow(user, sequence, depend=False)
+
     def release(self) -> None:
         """Free the memory on its stream, behind everybody who used it."""
         stream = self.stream
-        if self.writer is not None:
-            stream.follow(self.writer, self.written, depend=False)
-        for reader, sequence in self.readers.items():
-            stream.follow(reader, sequence, depend=False)
+        if self.writer is not stream or self.readers:
+            self.follow_users()
         stream.driver.free(self.address)
         stream.sequence += 1
 
     def in_use(self, *, but: Stream | None = None) -> bool:
         """Whether a user may be unfinished, except a writer on the stream `but`."""
-        writer = self.writer
-        return (writer is not None and writer is not but and self.written > writer.completed) or any(
-            sequence > reader.completed for reader, sequence in self.readers.items()
-        )
+        users = [user for user in self.writers() if user[0] is not but] + list(self.readers.items())
+        return any(sequence > user.completed for user, sequence in users)
 
     def forget(self) -> None:
         """Drop `keep` of borrowed memory, on its stream, behind all streams that used it."""
-        stream = self.stream
-        if self.writer is not None:
-            stream.follow(self.writer, self.written, depend=False)
-        for reader, sequence in self.readers.items():
-            stream.follow(reader, sequence, depend=False)
-        stream.driver.call(self._drop_keep)
-        stream.sequence += 1
+        self.follow_users()
+        self.stream.driver.call(self._drop_keep)
+        self.stream.sequence += 1
 
     def _drop_keep(self) -> None:
         self.keep = None
@@ -96,9 +166,11 @@ def _wait_for_frees(stream: Stream) -> None:
     stream.device.collect()
     for user in {stream, *policy_streams(stream.device)}:  # the streams that are known; others free when they can
         event = stream.device.record_event(user.driver)
-        while not event.wait(_WAIT_SLICE_S):
-            pass
-        stream.device.return_event(event)
+        try:
+            while not event.wait(WAIT_SLICE_S):
+                pass
+        finally:  # also where Ctrl-C ends the wait
+            stream.device.return_event(event)
 
 
 class Storage:
@@ -110,6 +182,12 @@ class Storage:
         nbytes: its size in bytes.
         leases: the leases on it; those that have ended may still be in the list (see `lease.py`).
         error: the failure of the operation that was to write it; raised at each later use.
+
+    Example:
+        >>> from cuda_async import Device, Storage
+        >>> storage = Storage.allocate(Device.host().new_stream(), 256)
+        >>> storage.nbytes, storage.device, storage.address % 64
+        (256, cpu, 0)
     """
 
     __slots__ = ("__weakref__", "_allocation", "_owned", "address", "device", "error", "leases", "nbytes")
@@ -197,21 +275,10 @@ class Storage:
             raise ContextError(
                 device.ordinal, f"memory of {self.device} was passed to work on {device}; copy it there first"
             )
-        allocation = self._allocation
-        writer = allocation.writer
-        if writer is not None and writer is not stream:
-            stream.follow(writer, allocation.written)
-        if not write:
-            allocation.readers[stream] = stream.sequence + 1  # the number of the piece that is enqueued next
-            if len(allocation.readers) > _MAX_READERS:
-                allocation.forget_readers()
+        if write:
+            self._allocation.write(stream)
         else:
-            if allocation.readers:
-                for reader, sequence in allocation.readers.items():
-                    stream.follow(reader, sequence, depend=False)
-                allocation.readers.clear()
-            allocation.writer = stream
-            allocation.written = stream.sequence + 1
+            self._allocation.read(stream)
         if stream.checked is not None:
             stream.checked.use(self.address, write=write)
 
@@ -234,7 +301,7 @@ class Storage:
             NotReadyError: (subclasses) the storage has no memory.
         """
 
-    def write_mark(self) -> tuple[Stream, int] | None:
+    def write_mark(self) -> tuple[object, int] | None:
         """The last write as (stream, sequence), to be compared with a later one.
 
         None for memory that was allocated here and that nothing has written.
@@ -245,10 +312,17 @@ class Storage:
         return None if untouched else (allocation.writer or allocation.stream, allocation.written)
 
     def last_writer(self) -> Stream | None:
-        """The stream of the last write; None where that is known to be done."""
-        allocation = self._allocation
-        writer = allocation.writer
-        return writer if writer is not None and allocation.written > writer.completed else None
+        """The stream of the last write; None where that is known to be done.
+
+        Of several streams it is one, which then waits for the others.
+        """
+        users = [user for user in self._allocation.writers() if user[1] > user[0].completed]
+        if not users:
+            return None
+        (writer, _), *others = users
+        for other, written in others:
+            writer.follow(other, written)
+        return writer
 
     def __del__(self) -> None:
         # Absent where __init__ failed.

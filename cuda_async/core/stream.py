@@ -116,7 +116,7 @@ class Stream:
         """Whether neither a checker nor a recorder has to be told of uses of memory."""
         self._mark: DriverEvent | None = None  # the event that other streams wait for; recorded anew as needed
         self._mark_lock = new_lock()
-        self._marked = 0  # pieces that `_mark` covers
+        self._marked = 0  # pieces of whole operations that `_mark` covers
         # How far this stream follows others: for their results, and only in order. Weak: they may come and go.
         self._seen: weakref.WeakKeyDictionary[Stream, int] = weakref.WeakKeyDictionary()
         self._ordered: weakref.WeakKeyDictionary[Stream, int] = weakref.WeakKeyDictionary()
@@ -156,7 +156,11 @@ class Stream:
     # -- ordering -----------------------------------------------------------------------------
 
     def mark(self, sequence: int) -> tuple[DriverEvent, int]:
-        """An event that covers the first `sequence` pieces or more, and their number."""
+        """An event that covers the first `sequence` pieces or more, and their number.
+
+        The number is 0 while another thread submits an operation here: of several pieces of an operation storages note
+        the first alone, and the event may be recorded between them. So it is good for this caller alone.
+        """
         with self._mark_lock:
             if self._mark is None:
                 self._mark = self.device.driver.create_event()
@@ -164,10 +168,15 @@ class Stream:
                 return self._mark, self._marked
             # Read before recording: what another thread enqueues meanwhile may not be covered.
             covered = self.sequence
-            self.driver.record(self._mark)
-            self._marked = covered
+            settled = self.submission.acquire(blocking=False)  # not waited for: its holder may wait for this lock
+            try:
+                self.driver.record(self._mark)
+            finally:
+                if settled:
+                    self.submission.release()
             self._events += 1
-            return self._mark, covered
+            self._marked = covered if settled else 0
+            return self._mark, self._marked
 
     def follow(self, source: Stream, sequence: int, *, depend: bool = True) -> None:
         """Make later work here wait for the first `sequence` pieces of `source`.
@@ -192,7 +201,8 @@ class Stream:
         event, covered = source.mark(sequence)
         self.driver.wait_event(event if depend else event.without_failure())
         self._waits += 1
-        (self._seen if depend else self._ordered)[source] = covered
+        if covered:
+            (self._seen if depend else self._ordered)[source] = covered
 
     def follow_lender(self, lender: DriverStream, device: Device) -> None:
         """Make later work here wait for `lender`, and `lender` for this submission.

@@ -106,11 +106,15 @@ class _Alarm:
             if loop is not None:
                 loop.call_soon_threadsafe(self._settle)
         except RuntimeError:  # the loop was closed: nobody waits any more
-            self._called = False  # so that later ones come here too: waiters left in `_ready` would hold the loop
-            self._ready.clear()
+            self.forget()
         except BaseException:  # Ctrl-C: the call may not have been made, so the next waiter makes it
             self._called = False
             raise
+
+    def forget(self) -> None:
+        """Forget the tasks of a closed loop: waiters in `_ready` would keep the loop."""
+        self._called = False  # so that later wakers call the loop, and come here too
+        self._ready.clear()
 
     def _settle(self) -> None:
         self._called = False
@@ -133,8 +137,21 @@ def _alarm_of(loop: asyncio.AbstractEventLoop) -> _Alarm:
     """The alarm of the loop that runs on this thread."""
     alarm = _alarms.get(loop)
     if alarm is None:
+        _forget_closed()
         alarm = _alarms[loop] = _Alarm(loop)
     return alarm
+
+
+def _forget_closed() -> None:
+    """Forget the waiters of closed loops.
+
+    A loop that is closed between a thread-safe call and its handling drops the call, and nobody looks at `_ready`.
+    """
+    for reference in _alarms.keyrefs():  # a copy: other threads add loops of their own
+        loop = reference()
+        alarm = _alarms.get(loop) if loop is not None and loop.is_closed() else None
+        if alarm is not None:
+            alarm.forget()
 
 
 _imported: Any = None  # asyncio, once it was found

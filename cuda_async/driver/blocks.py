@@ -13,9 +13,10 @@ import sys
 from collections.abc import Callable
 from typing import Protocol
 
+from cuda_async.driver.interface import Driver
 from cuda_async.locks import new_lock
 
-__all__ = ("ALIGNMENT", "Block", "BlockCache", "HostBlock", "size_class")
+__all__ = ("ALIGNMENT", "Block", "BlockCache", "HostBlock", "PooledDriver", "size_class")
 
 ALIGNMENT = 64
 _MIN_MAPPED_BYTES = 256 << 10  # larger blocks are mapped, so that dropping one gives its pages back to the system
@@ -165,3 +166,21 @@ class BlockCache:
                     self.kept -= size
         for block in released:  # without the lock: a source may take a while
             block.release()
+
+
+class PooledDriver(Driver):
+    """A driver whose memory is a `BlockCache`, which a subclass makes."""
+
+    _memory: BlockCache
+
+    def pool_high(self) -> tuple[int, int]:
+        return self._memory.used_high, self._memory.reserved_high
+
+    def reset_pool_high(self, *, used: bool, reserved: bool) -> None:
+        self._memory.reset_high(used=used, reserved=reserved)
+
+    def keep_free(self, nbytes: int) -> None:
+        self._memory.threshold = nbytes
+
+    def trim(self, keep_bytes: int = 0) -> None:
+        self._memory.trim(keep_bytes)

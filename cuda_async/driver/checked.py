@@ -130,7 +130,7 @@ class Ledger:
             if write:
                 memory.writer, memory.readers = use, []
             else:
-                memory.readers = [each for each in memory.readers if each.stream != stream.number]
+                memory.readers = [reader for reader in memory.readers if reader.stream != stream.number]
                 memory.readers.append(use)
         if self._report is not None:  # without the lock: it may call anything
             for race in races:

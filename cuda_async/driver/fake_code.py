@@ -50,7 +50,7 @@ class FakeFunction(DriverFunction):
 
     @property
     def parameter_sizes(self) -> tuple[int, ...] | None:
-        return tuple(ctypes.sizeof(each) for each in self._types) if self._reports_sizes else None
+        return tuple(ctypes.sizeof(kind) for kind in self._types) if self._reports_sizes else None
 
     def allow_shared(self, nbytes: int) -> None:
         self.shared_allowed = max(self.shared_allowed, nbytes)
@@ -72,7 +72,7 @@ class FakeFunction(DriverFunction):
                 f"{self.largest_block} and {self.shared_allowed}"
             )
         pointers = (ctypes.c_void_p * len(self._types)).from_address(parameters) if self._types else ()
-        values = [each.from_address(address or 0).value for each, address in zip(self._types, pointers, strict=True)]
+        values = [kind.from_address(address or 0).value for kind, address in zip(self._types, pointers, strict=True)]
 
         def call() -> None:
             self.shared_used = shared_bytes
@@ -87,7 +87,7 @@ class FakeModule(DriverModule):
     __slots__ = ("functions",)
 
     def __init__(self, functions: Sequence[FakeFunction]) -> None:
-        self.functions = {each.name: each for each in functions}
+        self.functions = {function.name: function for function in functions}
 
     def function(self, name: str) -> DriverFunction:
         body = self.functions.get(name)

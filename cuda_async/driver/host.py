@@ -15,8 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from cuda_async.config import config, usable_cores
-from cuda_async.driver.blocks import Block, BlockCache, HostBlock
-from cuda_async.driver.executor import Executor
+from cuda_async.driver.blocks import Block, BlockCache, HostBlock, PooledDriver
+from cuda_async.driver.executor import Executor, Ticket
 from cuda_async.driver.interface import (
     DeviceProperties,
     DriverEvent,
@@ -24,9 +24,7 @@ from cuda_async.driver.interface import (
     MemoryInfo,
 )
 from cuda_async.driver.pool import WorkerPool, worker_pool
-from cuda_async.driver.pooled import PooledDriver
 from cuda_async.driver.queue import QueueEvent, QueueStream
-from cuda_async.driver.ticket import Ticket
 from cuda_async.errors import ContextError, LaunchError, OutOfMemoryError, as_text
 from cuda_async.locks import Gate
 from cuda_async.threads import EXITING
@@ -79,9 +77,9 @@ class HostDriver(PooledDriver):
 
     def __init__(self) -> None:
         total = _total_memory()
-        kept = config().pool_bytes
+        threshold = config().pool_bytes
         # A fraction of the machine's memory: enough for a working set, and most is left to other processes.
-        self._memory = BlockCache(self._block, min(4 << 30, total // 4) if kept is None else kept)
+        self._memory = BlockCache(self._block, min(4 << 30, total // 4) if threshold is None else threshold)
         self._executor = _PoolExecutor(worker_pool())
         self._streams: weakref.WeakSet[QueueStream] = weakref.WeakSet()
         self._properties = DeviceProperties(

@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from cuda_async.driver.executor import Ticket
 from cuda_async.driver.interface import Meet
-from cuda_async.driver.ticket import Ticket
 from cuda_async.errors import DependencyError, DeviceLostError
 
 if TYPE_CHECKING:
@@ -219,8 +219,9 @@ class Meeting(Item):
         self._meet = meet
         self._stream: QueueStream | None = None
 
-    def again(self) -> Item:
-        return Meeting(self._make, self._make())
+    def met_by(self, met: Callable[[Callable[[], Meet]], Meet]) -> Meeting:
+        """The meeting for the next launch of a graph. `met` calls what makes it."""
+        return Meeting(self._make, met(self._make))
 
     def perform(self, stream: QueueStream) -> bool:
         self._stream = stream

@@ -14,10 +14,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import cast
 
-from cuda_async.driver.executor import Executor
+from cuda_async.driver.executor import Executor, Ticket
 from cuda_async.driver.interface import Check, Driver, DriverEvent, DriverGraph, DriverStream, Meet
 from cuda_async.driver.items import BEGIN, BEGIN_UNFOLLOWED, Call, Item, Meeting, Parallel, Record, Wait
-from cuda_async.driver.ticket import Ticket
 from cuda_async.errors import ContextError, DeviceLostError, LaunchError, without_traceback
 from cuda_async.locks import new_lock
 
@@ -258,9 +257,7 @@ class QueueStream(DriverStream):
 
     def launch_graph(self, graph: DriverGraph) -> None:
         for item in cast("QueueGraph", graph).items:
-            if isinstance(item, Meeting):
-                self._meeting_begins()
-            self.put(item.again())
+            self.put(item.met_by(self._met) if isinstance(item, Meeting) else item.again())
 
     def check_behind(self, check: Check, *, expect: Callable[[], None] | None = None) -> None:
         if expect is not None and self._recorded is None:
@@ -322,13 +319,17 @@ class QueueStream(DriverStream):
         self.put(Call("call", function, 1))
 
     def meet(self, make: Callable[[], Meet]) -> None:
-        if self._recorded is None:
-            self._meeting_begins()
-        self.put(Meeting(make, make() if self._recorded is None else None))
+        self.put(Meeting(make, self._met(make) if self._recorded is None else None))
 
-    def _meeting_begins(self) -> None:
+    def _met(self, make: Callable[[], Meet]) -> Meet:
+        """Make a meeting, for which the stream is parked unless making it fails."""
         with self._lock:
             self.parked += 1
+        try:
+            return make()
+        except BaseException:
+            self.meeting_over()
+            raise
 
     def meeting_over(self) -> None:
         """A meeting is over; `Meeting` calls this."""

@@ -459,7 +459,7 @@ def _interface_view(value: Any, function: str) -> View:
         if any(stride % numpy_type.itemsize for stride in strides):
             raise ArgumentError(f"{function}: strides of {strides} bytes are no multiples of an element's size")
         steps = tuple(stride // numpy_type.itemsize for stride in strides)
-    from cuda_async.driver.cuda.pointer import ordinal_of
+    from cuda_async.driver.cuda.api import ordinal_of
 
     device = Device(ordinal_of(int(address)))
     lender = _lender(value, device)

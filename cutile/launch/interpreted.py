@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from cuda_async import ExecutionContext, LaunchError, Storage, Stream, Use, upload
+from cuda_async import ExecutionContext, LaunchError, Storage, Use, upload
 from cuda_async.staging import fetch
 from cutile.backend.interface import Grid
 from cutile.compile.kernels import Plan
@@ -23,7 +23,7 @@ from cutile.launch.variables import use_variables
 from cutile.launch.views import PointingView, TiledView, View
 
 Bytes = np.ndarray[Any, np.dtype[np.bool_]]
-Mark = tuple[Stream, int] | None
+Mark = tuple[object, int] | None
 """A storage's last write; see `Storage.write_mark`."""
 
 

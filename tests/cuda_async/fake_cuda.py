@@ -6,6 +6,7 @@ one thread.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from cuda_async.driver.cuda import context, stream
 from cuda_async.driver.cuda.api import cu
+from cuda_async.driver.cuda.host_functions import HostFunctions
 
 __all__ = ("FakeCuda", "FakeDevice")
 
@@ -34,6 +36,7 @@ _CALLS = (
     "cuGetErrorString", "cuGraphDestroy", "cuGraphExecDestroy", "cuGraphGetNodes", "cuGraphInstantiate",
     "cuGraphLaunch", "cuInit", "cuLaunchKernel", "cuLaunchKernelEx", "cuMemFreeAsync", "cuModuleUnload",
     "cuStreamBeginCapture", "cuStreamEndCapture", "cuStreamQuery", "cuStreamSynchronize", "cuStreamWaitEvent",
+    "cuStreamWaitValue32", "cuStreamWriteValue32",
 )  # fmt: skip
 
 
@@ -48,12 +51,13 @@ class FakeCuda:
         calls: each call of a function: its name, the device of the current context, its arguments.
         stack: the devices of the contexts that are current, the innermost last; 0 devices for no context.
         interrupted: the function behind whose next call Ctrl-C comes.
+        refused: the function whose next call the driver refuses.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, current: int | None = None) -> None:
         self.calls: list[tuple[str, int | None, tuple[Any, ...]]] = []
         self.stack: list[int] = [] if current is None else [current]
-        self.interrupted = ""
+        self.interrupted = self.refused = ""
         self._handles = 1000
         for name in _CALLS:
             monkeypatch.setattr(cu, name, self._function(name))
@@ -75,6 +79,9 @@ class FakeCuda:
 
         def function(*arguments: Any) -> tuple[Any, ...]:
             self.calls.append((name, self.current, arguments))
+            if self.refused == name:
+                self.refused = ""
+                return (cu.CUresult.CUDA_ERROR_NOT_SUPPORTED,)
             values = () if answer is None else answer(*arguments)
             if self.interrupted == name:
                 self.interrupted = ""
@@ -123,6 +130,8 @@ class FakeDevice:
     def __init__(self, ordinal: int) -> None:
         self.context = context.PrimaryContext(ordinal)
         self.garbage: list[tuple[Any, Any]] = []
+        driver: Any = self
+        self.host_functions = HostFunctions(driver)
 
     def collect(self) -> None:
         """Make the calls in `garbage`."""
@@ -137,6 +146,15 @@ class FakeDevice:
 
     def take_back(self, handle: int) -> None:
         """Keep the handle of a closed stream."""
+
+    def pin(self, nbytes: int) -> int:
+        """Memory of the host, which stays."""
+        self._pinned = ctypes.create_string_buffer(nbytes)
+        return ctypes.addressof(self._pinned)
+
+    def create_event(self) -> Any:
+        """An event, as drivers name the call."""
+        return self.event()
 
     def event(self) -> Any:
         """An event."""

@@ -14,6 +14,7 @@ import pytest
 
 from cuda_async import CudaGraph, Device, DeviceOp, DriverError, ExecutionContext, Stream, Use, unsafe
 from cuda_async.collective import Buffer, CollectiveError, Communicator
+from cuda_async.driver.interface import Meet
 from cuda_async.errors import ArgumentError, ArgumentTypeError
 from tests.cuda_async.ranks import ENGINES, WORLD, Ranks, on_host
 
@@ -199,6 +200,23 @@ def test_ranks_on_one_stream_are_told_that_they_need_one_each() -> None:
         rank.all_reduce(x[i]).bind(stream)()
     with pytest.raises(CollectiveError, match=r"rank 1 has called all_reduce\(.*\) at .*, which waits on its stream"):
         stream.synchronize()
+
+
+def test_a_meeting_that_cannot_be_made_leaves_its_stream_to_others() -> None:
+    """Policies skip a stream on which a meeting waits."""
+    driver = Device.host().new_stream().driver
+
+    def make() -> Meet:
+        raise KeyError("no meeting")
+
+    with pytest.raises(KeyError, match="no meeting"):
+        driver.meet(make)
+    driver.begin_capture()
+    driver.meet(make)
+    graph = driver.end_capture()
+    with pytest.raises(KeyError, match="no meeting"):
+        driver.launch_graph(graph)
+    assert driver.parked == 0
 
 
 @pytest.mark.parametrize("limit", ["a", float("nan"), 0, -1, True])

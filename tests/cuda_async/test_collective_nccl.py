@@ -23,7 +23,7 @@ from cuda_async.collective.nccl_engine import NcclEngine
 from cuda_async.collective.processes import ProcessEngine
 from cuda_async.errors import ArgumentError, LaunchError
 from cuda_async.testing import CheckedDriver, Ledger
-from tests.cuda_async.fake_nccl import FakeNccl
+from tests.cuda_async.fake_nccl import FakeNccl, NCCLError
 from tests.cuda_async.ranks import WORLD, on_gpus
 from tests.cuda_async.work import Affine
 
@@ -136,11 +136,20 @@ def test_the_multiprocessors_of_gpus_collectives_are_nccls_configuration():
             Communicator.of([Device.host()], max_ctas=wrong)
 
 
-def test_a_broken_link_of_gpus_is_named():
+@pytest.mark.parametrize("answers", [True, False], ids=["NCCL tells", "NCCL refuses the question"])
+def test_a_broken_link_of_gpus_is_named(answers: bool, monkeypatch: pytest.MonkeyPatch):
     ranks = on_gpus()
     ranks.run(*(rank.barrier() for rank in ranks.ranks))
     (comm,) = ranks.ranks[1]._engine._comms.values()  # pyright: ignore
     comm.failure = 6
+    if not answers:
+
+        def refuse(nccl: FakeNccl, asked: object) -> int:
+            if asked is comm:
+                raise NCCLError("remote process exited")
+            return 0
+
+        monkeypatch.setattr(FakeNccl, "comm_get_async_error", refuse)
     with pytest.raises(CollectiveError, match="NCCL on rank 1 says: remote process exited"):
         ranks.ranks[1].barrier().sync_on(ranks.devices[1].new_stream())
     with pytest.raises(CollectiveError, match="remote process exited"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import subprocess
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import AuthenticationError
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,9 @@ from cuda_async import Device
 from cuda_async.collective import Buffer, CollectiveError, Communicator
 from cuda_async.collective.hub import Hub
 from cuda_async.collective.processes import ProcessEngine
-from cuda_async.collective.transport import Address, Link, connect, new_folder
+from cuda_async.collective.transport import Address, Link, Pages, connect, new_folder
 from cuda_async.errors import ArgumentError
+from tests.cuda_async.ranks import WORLD, joined
 
 ROOT = Path(__file__).parents[2]
 
@@ -197,6 +200,58 @@ def test_a_process_without_a_launcher_is_told_what_is_missing(monkeypatch: pytes
 def test_a_port_that_is_none_is_refused(port: int):
     with pytest.raises(ArgumentError, match="unique_id: expected what"):
         Communicator.join(1, 2, f"tcp://127.0.0.1:{port}#{'0' * 32}", limit_s=0.1)
+
+
+def test_a_rank_without_room_for_its_elements_fails_the_call_on_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the next call succeeds. Without the reservation a write to the mapped file would end the process."""
+
+    def no_room(file: int, start: int, nbytes: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    ranks = joined(limit_s=20)
+    with Device.host():
+        buffers = ranks.put([np.arange(1 << 15, dtype=np.int32)] * WORLD)
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "posix_fallocate", no_room, raising=False)
+            failures = ranks.run(*(rank.all_reduce(x) for rank, x in zip(ranks.ranks, buffers, strict=True)))
+        assert all(isinstance(failure, CollectiveError) for failure in failures), failures
+        assert all("No space left on device for 131072 bytes; " in str(failure) for failure in failures)
+        buffers = ranks.put([np.arange(1 << 15, dtype=np.int32)] * WORLD)
+        ranks.run(*(rank.all_reduce(x) for rank, x in zip(ranks.ranks, buffers, strict=True)))
+        assert [sums.tolist()[-1] for sums in ranks.get(buffers)] == [WORLD * ((1 << 15) - 1)] * WORLD
+    for rank in ranks.ranks:
+        rank.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="the system reserves no room")
+def test_files_of_elements_have_their_room(tmp_path: Path) -> None:
+    pages = Pages(tmp_path, 0)
+    for count in (1 << 16, 3 << 15, 1 << 16):
+        name = pages.take(np.ones(count, np.uint8))
+        assert (tmp_path / name).stat().st_blocks * 512 >= count  # st_blocks counts units of 512 bytes
+        pages.give_back(name)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_process_that_listens_and_does_not_answer_is_waited_for_so_long() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        name = f"tcp://127.0.0.1:{listener.getsockname()[1]}#{'0' * 32}"
+        with pytest.raises(CollectiveError, match="a process listens there, and has not answered within"):
+            Communicator.join(1, 2, name, limit_s=0.2)
+
+
+def test_ranks_of_another_job_are_told_of_their_key() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        port = listener.getsockname()[1]
+
+        def greet() -> None:
+            with contextlib.suppress(AuthenticationError):
+                Link(listener.accept()[0]).greet(bytes(16))
+
+        other = pool.submit(greet)
+        with pytest.raises(CollectiveError, match="the process that listens there has another key"):
+            Communicator.join(1, 2, f"tcp://127.0.0.1:{port}#{'1' * 32}", limit_s=20)
+        other.result()
 
 
 def test_ranks_that_never_join_are_named():

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from cuda_async import Device, DeviceOp, DriverError, FutureState, Stream, global_policy, value, zip
+from cuda_async.core.run import Run
+from cuda_async.driver.sim.virtual import SimEvent
 from cuda_async.testing import SimDriver, wait_all_idle
 from tests.cuda_async.work import Affine, Read, words
 
@@ -130,3 +132,25 @@ def test_a_diamond_of_shared_results(device: Device, stream: Stream) -> None:
     a, b = zip(left, right).sync_on(stream)
     assert (a.tolist(), b.tolist(), runs) == ([5, 6], [5, 6], [1])
     wait_all_idle(device, stream)
+
+
+@pytest.mark.parametrize("question", ["wait", "query"])
+def test_an_event_that_another_thread_returned_to_the_pool_is_asked_no_more(
+    sim: SimDriver, monkeypatch: pytest.MonkeyPatch, question: str
+) -> None:
+    """The other thread completes the run amid the question, and the event is recorded behind work that does not end."""
+    stream = Device.from_driver(sim).new_stream()
+    run = Run(Affine(words(1, count=4).sync_on(stream), 2, 1), stream)
+    run.submit()
+    questions: list[object] = []
+
+    def recorded_anew(event: SimEvent, *arguments: object) -> bool:
+        questions.append(event)
+        assert len(questions) == 1
+        run.complete()
+        return False
+
+    sim.run_until_idle()
+    monkeypatch.setattr(SimEvent, question, recorded_anew)
+    assert run.wait() if question == "wait" else run.settle()
+    assert questions

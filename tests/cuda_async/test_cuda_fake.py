@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import sys
+import threading
+import time
+import weakref
 from contextlib import suppress
 from typing import Any
 
@@ -11,9 +15,10 @@ import pytest
 
 pytest.importorskip("cuda.bindings.driver", reason="needs the extra cuda")
 
-from cuda_async import ContextError, DeviceLostError
+from cuda_async import ContextError, DeviceLostError, DriverError
 from cuda_async.driver.cuda import context
 from cuda_async.driver.cuda.api import cu, error_of
+from cuda_async.driver.pool import worker_pool
 from tests.cuda_async.fake_cuda import FakeCuda, FakeDevice
 from tests.support.interrupts import interrupted
 
@@ -184,3 +189,42 @@ def test_a_device_that_another_process_has_is_not_lost(name: str, monkeypatch: p
     error = error_of(getattr(cu.CUresult, name), "cuDevicePrimaryCtxRetain")
     assert isinstance(error, DeviceLostError) is (name == "CUDA_ERROR_MPS_CLIENT_TERMINATED")
     assert ("nvidia-smi -c DEFAULT" in str(error)) is (name == "CUDA_ERROR_DEVICE_UNAVAILABLE")
+
+
+@pytest.mark.parametrize("how", ["refused", "interrupted"])
+@pytest.mark.parametrize("call", ["cuStreamWaitValue32", "cuStreamWriteValue32"])
+def test_a_stream_waits_for_no_function_whose_enqueueing_failed(
+    call: str, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeCuda(monkeypatch, current=0)
+    device = FakeDevice(0)
+    stream = device.stream()
+    called = threading.Event()
+    setattr(fake, how, call)
+    with pytest.raises(KeyboardInterrupt if how == "interrupted" else DriverError):
+        stream.call(called.set)
+    word = fake.of("cuStreamWaitValue32")[0][1][1]
+    assert ctypes.c_uint32.from_address(word).value == 1  # what the stream waits for
+    stream.call(called.set)
+    assert called.wait(60)
+    assert fake.of("cuStreamWaitValue32")[1][1][1] != word  # the stream may set it back at any time
+
+
+def test_a_function_that_was_called_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeCuda(monkeypatch, current=0)
+    stream = FakeDevice(0).stream()
+    called = threading.Event()
+
+    class Function:
+        def __call__(self) -> None:
+            called.set()
+
+    function = Function()
+    seen = weakref.ref(function)
+    stream.call(function)
+    del function
+    assert called.wait(60)
+    limit = time.monotonic() + 60
+    while seen() is not None and time.monotonic() < limit:
+        worker_pool().put(lambda: None)  # a worker drops its last task when the next one comes
+    assert seen() is None

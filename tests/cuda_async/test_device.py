@@ -8,6 +8,7 @@ import re
 import sys
 import threading
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,11 @@ from cuda_async import (
     NoDeviceError,
     OutOfMemoryError,
     SingleStream,
+    StreamPoolRoundRobin,
     default_device,
     device_count,
     set_default_device,
+    set_global_policy,
 )
 from cuda_async.config import config
 from cuda_async.core.device import as_device
@@ -242,3 +245,23 @@ def test_errors_inherit_what_a_user_expects(error: DeviceError, builtin: type[Ex
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is type(error)
     assert str(again) == text
+
+
+def test_a_device_waits_for_all_its_streams_where_one_failed(sim: SimDriver) -> None:
+    device = Device.from_driver(sim)
+    policy = StreamPoolRoundRobin(device, 3)
+    set_global_policy(device, policy)
+
+    called: list[int] = []
+
+    def fail(number: int) -> None:
+        called.append(number)
+        raise RuntimeError(f"on stream {number}")
+
+    for number, stream in enumerate(policy.streams):
+        for _ in range(20 * number):  # so that the work of later streams takes longer
+            stream.call(lambda: None)
+        stream.call(partial(fail, number))
+    with pytest.raises(RuntimeError, match="on stream 0"):
+        device.synchronize()
+    assert sorted(called) == [0, 1, 2]

@@ -22,13 +22,14 @@ from cuda_async import (
     zip,
 )
 from cuda_async.testing import SimDriver, wait_all_idle
+from cuda_async.unsafe import async_on
 from tests.cuda_async.faults import tried
 from tests.cuda_async.work import Affine, Call, CopyTo, Read, words
 
 pytestmark = pytest.mark.filterwarnings(f"ignore::{UnrunOperationWarning.__module__}.UnrunOperationWarning")
 
 
-MODES = ["sync", "await", "graph"]
+MODES = ["sync", "await", "graph", "unfollowed"]
 WORK = ["run:launch", "run:copy", "run:fill", "run:call"]
 
 
@@ -52,6 +53,15 @@ def replayed(device: Device, a: Storage) -> list[int]:
         graph.launch().sync_on(home)
         graph.launch().sync_on(other)
     return Read(a).sync_on(other).tolist()
+
+
+def unfollowed(device: Device, a: Storage, b: Storage) -> None:
+    """Operations that nobody waits for, by the fast path and by runs with and without work at their end."""
+    stream = device.new_stream()
+    async_on(Affine(a, 3, 0), stream)
+    async_on(Affine(a, 1, 1).map(lambda storage: storage.nbytes), stream)
+    async_on(CopyTo(b, a).then(lambda pair: Affine(pair[0], 1, 1).then(Read)), stream)
+    stream.synchronize()
 
 
 def settle(device: Device, driver: SimDriver) -> None:
@@ -87,6 +97,9 @@ def attempt(driver: SimDriver, mode: str, *, again: bool = True) -> BaseExceptio
                 results = (replayed(device, a), Read(b).sync(), None, Read(b).sync())
                 assert results[0][0] == 3 * 8 + 2
                 results = ([4], [5], None, [5])
+            elif mode == "unfollowed":
+                unfollowed(device, a, b)
+                results = (Read(a).sync(), Read(b).sync(), None, Read(b).sync())
             elif mode == "sync":
                 results = pipeline(a, b).sync()
             else:
@@ -103,8 +116,8 @@ def attempt(driver: SimDriver, mode: str, *, again: bool = True) -> BaseExceptio
         for error in (failure, failure.__cause__, failure.__context__):
             if error is not None:
                 error.__traceback__ = None
-    deadline = time.monotonic() + 500  # an update is not waited for: the reactor ends its leases
-    while mode == "graph" and time.monotonic() < deadline and is_lent(a, b):
+    deadline = time.monotonic() + 500  # an update, say, is not waited for: the reactor ends its leases
+    while mode in ("graph", "unfollowed") and time.monotonic() < deadline and is_lent(a, b):
         driver.run_until_idle()
     assert not is_lent(a, b)
     del a, b
@@ -139,7 +152,7 @@ def test_every_call_fails_in_turn(mode: str) -> None:
 def test_all_work_fails_in_turn(mode: str, kind: str) -> None:
     driver = SimDriver(seed=3)
     attempt(driver, mode, again=False)
-    assert driver.calls[kind] or kind == "run:fill" or mode == "graph"
+    assert driver.calls[kind] or kind == "run:fill" or mode in ("graph", "unfollowed")
     tried.note(f"all work fails in turn, {mode}", driver.calls[kind])
     for number in range(1, driver.calls[kind] + 1):
         driver = SimDriver(seed=3)

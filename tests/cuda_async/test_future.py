@@ -9,7 +9,7 @@ import inspect
 import threading
 import time
 import weakref
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any
 
 import pytest
@@ -241,8 +241,9 @@ def test_a_closed_loop_is_dropped_silently() -> None:
     assert finished == [1]
 
 
-def test_a_closed_loop_is_not_kept_by_those_who_waited_on_it() -> None:
-    loop = asyncio.new_event_loop()
+@pytest.mark.parametrize("woken", [True, False], ids=["before it is closed", "after that"])
+def test_a_closed_loop_is_not_kept_by_those_who_waited_on_it(woken: bool) -> None:
+    """Nor by those whose wake-up it did not come to handle: the next loop that waits has them forgotten."""
     waiters: list[Callable[[], None]] = []
 
     class Work:
@@ -258,14 +259,28 @@ def test_a_closed_loop_is_not_kept_by_those_who_waited_on_it() -> None:
         for task in tasks:
             task.cancel()
 
+    def wake_all() -> None:
+        while waiters:
+            waiters.pop()()
+
+    loop = asyncio.new_event_loop()
     loop.run_until_complete(main())
+    if woken:
+        wake_all()
     loop.close()
-    while waiters:
-        waiters.pop()()
+    wake_all()
     seen = weakref.ref(loop)
     del loop
+    asyncio.run(waited_once(wait, wake_all))
     gc.collect()
     assert seen() is None
+
+
+async def waited_once(wait: Callable[[], Coroutine[Any, Any, None]], wake_all: Callable[[], None]) -> None:
+    task = asyncio.ensure_future(wait())
+    await asyncio.sleep(0)
+    wake_all()
+    await task
 
 
 class Suspended:

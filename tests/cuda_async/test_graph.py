@@ -373,6 +373,20 @@ def test_a_failing_launch_spoils_the_outputs(sim_device: Device, sim: SimDriver)
         Read(storage).sync()
 
 
+@pytest.mark.parametrize("step", ["begin_run", "record", "wait_event", "launch_graph"])
+def test_outputs_hold_no_data_where_the_first_launch_was_refused(sim_device: Device, sim: SimDriver, step: str) -> None:
+    graph = words(7, count=4).graph_on(sim_device.new_stream())
+    output, stream = graph.take_output(), sim_device.new_stream()  # another stream: it has to wait for the graph's
+    assert output is not None
+    sim.fail(step)
+    with pytest.raises(DriverError):
+        graph.launch().sync_on(stream)
+    with pytest.raises(NotReadyError, match="has not been launched"):
+        Read(output).sync_on(stream)
+    graph.launch().sync_on(stream)
+    assert set(Read(output).sync_on(stream).tolist()) == {7}
+
+
 def test_a_failing_update_is_raised(stream: Stream, storage: Storage) -> None:
     graph = Affine(storage, 2, 0).graph_on(stream)
 

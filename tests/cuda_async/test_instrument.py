@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from cuda_async import Device, Instrument, ObservedOperation, add_instrument, in
 from cuda_async.core import observers
 from cuda_async.profile import NvtxRanges, nvtx_ranges
 from cuda_async.testing import SimDriver
+from cuda_async.unsafe import async_on
 from tests.cuda_async.test_process import expect
 from tests.cuda_async.work import Affine, Call, Read, words
 
@@ -47,6 +49,18 @@ def test_hooks_in_order(device: Device) -> None:
     assert log.seen[0].site[0] == __file__
     assert log.seen[0].number < log.seen[1].number
     assert "affine" in str(log.seen[0])
+
+
+def test_hooks_are_told_of_the_end_of_what_nobody_follows(sim: SimDriver, sim_device: Device) -> None:
+    x, stream = words(1).sync(), sim_device.new_stream()
+    with instrumented(Log()) as log:
+        assert isinstance(log, Log)
+        async_on(Affine(x, 2, 0), stream)
+        stream.synchronize()
+        limit = time.monotonic() + 60
+        while len(log.lines) < 3 and time.monotonic() < limit:  # the reactor sees the end
+            sim.run_until_idle()
+    assert log.lines == ["before affine", "after affine: None", "complete affine: None"]
 
 
 async def one(op: Any) -> Any:

@@ -7,12 +7,16 @@ import gc
 import sys
 import time
 from collections.abc import Callable
+from unittest import mock
 
 import pytest
 
 from cuda_async import CudaGraph, Device, OwnershipError, Storage, value, zip
 from cuda_async.core.lease import current_holder
+from cuda_async.core.run import Run
 from cuda_async.driver.queue import QueueStream
+from cuda_async.locks import Gate
+from cuda_async.testing import SimDriver
 from cuda_async.unsafe import async_on
 from tests.cuda_async.work import Affine, Read, words
 from tests.support.interrupts import interrupted
@@ -101,6 +105,39 @@ def test_ctrl_c_at_every_place(scene: Scene, kind: str, step: int) -> None:
             place = interrupted(lambda: scene(device, storage), number)
             number += step
     assert number > 50
+
+
+def test_ctrl_c_in_a_completion_wakes_all_who_wait() -> None:
+    driver = SimDriver(seed=1)
+    device = Device.from_driver(driver)
+    stream = device.new_stream()
+    storage = words(1, count=4).sync_on(stream)
+    number, place = 0, "the beginning"
+    while place is not None:
+        run = Run(Affine(storage, 2, 1), stream)
+        run.submit()
+        wakers = [mock.Mock(), mock.Mock(), mock.Mock()]
+        for waker in wakers:
+            run.when_done(waker)
+        driver.run_until_idle()
+        place = interrupted(run.complete, number)
+        if not run.done:  # it was interrupted before it had claimed the run: the next who asks completes it
+            run.complete()
+        assert all(waker.called for waker in wakers), f"place {number}: {place}"
+        number += 1
+    assert number > 20
+
+
+def test_a_gate_whose_waiter_ctrl_c_interrupts_stays_open() -> None:
+    number, place = 0, "the beginning"
+    while place is not None:
+        gate = Gate()
+        gate.open()
+        place = interrupted(gate.wait, number)
+        assert gate.is_open
+        assert gate.wait(0), f"place {number}: {place}"
+        number += 1
+    assert number > 2
 
 
 def check(device: Device, storage: Storage, place: str) -> None:

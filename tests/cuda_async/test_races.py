@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuda_async import Device, DeviceOp, Storage, value, zip
+from cuda_async import Device, DeviceOp, ExecutionContext, Storage, Stream, Use, value, zip
 from cuda_async.driver.checked import CheckedStream
 from cuda_async.testing import CheckedDriver, SimDriver, wait_all_idle
 from tests.cuda_async.work import Affine, CopyTo, Read, launch_affine, words
+from tests.support.interrupts import interleaved
 
 
 def checked(kind: str = "sim", seed: int = 1) -> tuple[CheckedDriver, Device]:
@@ -81,6 +83,75 @@ def test_ordinary_programs_have_no_race(kind: str) -> None:
     wait_all_idle(device)
     assert driver.uses > 100
     assert driver.races == []
+
+
+class Part(DeviceOp[None]):
+    """Uses words [start, stop) of a storage in two pieces of work."""
+
+    def __init__(self, storage: Storage, start: int, stop: int, *, write: bool) -> None:
+        super().__init__()
+        self._storage, self._start, self._count, self._write = storage, start, stop - start, write
+        self.lend(Use("x", storage, write, 4 * start, 4 * stop))
+
+    def execute(self, context: ExecutionContext) -> None:
+        storage, stream = self._storage, context.stream
+        storage.use(stream, write=self._write)
+        for _ in range(2):
+            if self._write:
+                stream.fill(storage.address + 4 * self._start, 4 * self._count, b"1")
+            else:
+                stream.call(lambda: None)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 does not tell where threads may change")
+@pytest.mark.parametrize("left_writes", [True, False])
+@pytest.mark.parametrize("other", ["writes", "reads", "elsewhere"])
+def test_threads_that_use_parts_of_a_storage_at_once(left_writes: bool, other: str) -> None:
+    """Later work waits for both, wherever the threads change (tried: each third place).
+
+    Where the other thread works elsewhere, it waits for this one's stream, amid the operation of two pieces.
+    """
+    number, place = 0, "the beginning"
+    while place is not None:
+        driver, device = checked("sim")
+        assert isinstance(driver.inner, SimDriver)
+        home, left, right, last = (device.new_stream() for _ in range(4))
+        storage, elsewhere = words(1, count=64).sync_on(home), words(1, count=64).sync_on(left)
+        driver.inner.automatic = False  # nothing completes, so that streams alone order the work
+        for stream, memory in ((home, storage), (left, elsewhere)):
+            with stream.submission:
+                memory.use(stream, write=True)
+                stream.fill(memory.address, 256, b"0")
+        this = Part(storage, 0, 32, write=left_writes).schedule(Fixed(left))
+        memory = elsewhere if other == "elsewhere" else storage
+        that = Part(memory, 32, 64, write=other == "writes").schedule(Fixed(right))
+        place = interleaved(this.start, number, that.start)
+        if place is None:
+            that.start()
+        with last.submission:
+            storage.use(last, write=True)
+        assert isinstance(last.driver, CheckedStream)
+        for stream in (left, right):
+            assert isinstance(stream.driver, CheckedStream)
+            step = stream.driver.clock[stream.driver.number]
+            if stream is left or other != "elsewhere":
+                assert last.driver.clock.get(stream.driver.number, 0) >= step, f"{number}: {place}"
+        driver.inner.automatic = True
+        this.sync()
+        that.sync()
+        number += 3
+    assert number > 50
+
+
+class Fixed:
+    """A policy of one stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+
+    def next_stream(self) -> Stream:
+        return self._stream
 
 
 Step = tuple[int, int, int, int]

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -167,6 +167,23 @@ def test_what_is_refused(case: int) -> None:
     call, kind, text = REFUSED[case]
     with Mesh([Device.host()] * 2) as mesh, pytest.raises(kind, match=text):
         call(mesh)
+
+
+def test_a_function_that_fails_for_one_device_leaves_nothing_lent() -> None:
+    x = api.zeros((4,)).sync()
+    with Mesh([Device.host()] * 2) as mesh:
+        for wrong in (ValueError("for this device"), "no operation"):
+            results = iter([api.fill(x, 7.0), wrong])
+
+            def function(results: Iterator[Any] = results) -> Any:
+                result = next(results)
+                if isinstance(result, ValueError):
+                    raise result
+                return result
+
+            with pytest.raises(ValueError) as caught:
+                mesh.map(function)
+            assert api.fill(x, 1.0).sync() is x, caught  # while the error is kept, and with it its frames
 
 
 def test_a_failure_on_one_device_is_the_operations() -> None:

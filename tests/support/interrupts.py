@@ -18,10 +18,11 @@ from typing import Any
 import cuda_async
 import cutile
 
-__all__ = ("interrupted",)
+__all__ = ("interleaved", "interrupted")
 
 _FOLDERS = (str(Path(cuda_async.__file__).parent), str(Path(cutile.__file__).parent), threading.__file__)
 _TOOL = 4
+_TURN_S = 0.02  # seconds that another thread has before it is taken to wait for a lock; it needs a tenth of them
 
 
 def interrupted(action: Callable[[], object], number: int) -> str | None:
@@ -30,21 +31,58 @@ def interrupted(action: Callable[[], object], number: int) -> str | None:
     Returns:
         The place, as file, line and function; None where there are fewer.
     """
+    places: list[str] = []
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    try:
+        _stop_at(action, number, interrupt, places)
+    except KeyboardInterrupt:
+        if not places:
+            raise
+    return places[0] if places else None
+
+
+def interleaved(action: Callable[[], object], number: int, other: Callable[[], object]) -> str | None:
+    """Do something, and have another thread do something else at the place of this number.
+
+    These are the places at which CPython lets another thread go on, too. This thread goes on when the other one has
+    finished, or when it has had its turn: it may wait for a lock that this one holds. Both have finished at the end.
+
+    Returns:
+        The place; None where there are fewer.
+    """
+    places: list[str] = []
+    thread = threading.Thread(target=other)
+
+    def let_go() -> None:
+        thread.start()
+        thread.join(_TURN_S)
+
+    _stop_at(action, number, let_go, places)
+    if places:
+        thread.join()
+    return places[0] if places else None
+
+
+def _stop_at(action: Callable[[], object], number: int, do: Callable[[], object], places: list[str]) -> None:
+    """Do something, and call `do` at the place of this number, which is appended to `places`."""
     monitoring: Any = getattr(sys, "monitoring")  # noqa: B009  # from Python 3.12 on
     events = monitoring.events
-    thread, left, place = threading.get_ident(), number, None
+    thread, left = threading.get_ident(), number
 
     def pass_by(code: CodeType, *_: object) -> None:
-        nonlocal left, place
-        if place is not None or threading.get_ident() != thread:
+        nonlocal left
+        if places or threading.get_ident() != thread:
             return
         if not code.co_filename.startswith(_FOLDERS) or _is_exempt():
             return
         left -= 1
         if left < 0:
             frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-            place = f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_qualname}"
-            raise KeyboardInterrupt
+            places.append(f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_qualname}")
+            do()
 
     def jump(code: CodeType, start: int, target: int) -> None:
         if target < start:
@@ -60,12 +98,8 @@ def interrupted(action: Callable[[], object], number: int) -> str | None:
             action()
         finally:
             monitoring.set_events(_TOOL, 0)
-    except KeyboardInterrupt:
-        if place is None:
-            raise
     finally:
         monitoring.free_tool_id(_TOOL)
-    return place
 
 
 def _is_exempt() -> bool:

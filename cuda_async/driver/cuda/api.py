@@ -9,7 +9,7 @@ import cuda.bindings.driver as _bindings  # pyright: ignore
 
 from cuda_async.errors import DeviceLostError, DriverError, OutOfMemoryError
 
-__all__ = ("check", "cu", "error_of", "is_pending")
+__all__ = ("check", "cu", "error_of", "is_pending", "ordinal_of")
 
 cu: Any = _bindings
 """The module `cuda.bindings.driver`, which has no types."""
@@ -85,3 +85,14 @@ def check(result: tuple[Any, ...], call: Callable[..., Any]) -> Any:
     if len(result) == 2:
         return result[1]
     return result[1:] or None
+
+
+def ordinal_of(address: int) -> int:
+    """The number of the CUDA device that an address belongs to.
+
+    Raises:
+        DriverError: it is no address of a device.
+    """
+    check(cu.cuInit(0), cu.cuInit)  # no device of this package may be open yet
+    attribute = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    return int(check(cu.cuPointerGetAttribute(attribute, address), cu.cuPointerGetAttribute))

@@ -12,9 +12,8 @@ from cuda_async.driver.blocks import BlockCache
 from cuda_async.driver.cuda.api import cu
 from cuda_async.driver.cuda.context import PrimaryContext
 from cuda_async.driver.cuda.host_functions import HostFunctions
-from cuda_async.driver.cuda.module import BorrowedFunction, CudaModule
+from cuda_async.driver.cuda.module import OPT_IN_SHARED_BYTES, BorrowedFunction, CudaModule
 from cuda_async.driver.cuda.nvrtc import compile_to_ptx
-from cuda_async.driver.cuda.occupancy import resident_blocks
 from cuda_async.driver.cuda.stream import BorrowedStream, CudaEvent, CudaFunction, CudaStream, EarlyFunction
 from cuda_async.driver.cuda.tensor_map import encode_tensor_map
 from cuda_async.driver.interface import (
@@ -26,11 +25,10 @@ from cuda_async.driver.interface import (
     DriverStream,
     MemoryInfo,
 )
+from cuda_async.errors import LaunchError
 
 __all__ = ("CudaDriver",)
 
-_OPT_IN_SHARED_BYTES = 48 << 10
-"""Dynamic shared memory of a block, above which a function has to opt in (cuFuncSetAttribute)."""
 _PINNED_KEPT = 1 << 30
 """Bytes of freed page-locked memory that are kept for reuse: locking the pages of a new allocation is slow."""
 
@@ -97,8 +95,8 @@ class CudaDriver(Driver):
         properties.location.type = cu.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
         properties.location.id = self.context.ordinal
         pool = self.context.call(cu.cuMemPoolCreate, properties)
-        kept = config().pool_bytes
-        threshold = cu.cuuint64_t(2**64 - 1 if kept is None else kept)
+        nbytes = config().pool_bytes
+        threshold = cu.cuuint64_t(2**64 - 1 if nbytes is None else nbytes)  # by default no memory goes back
         attribute = cu.CUmemPool_attribute.CU_MEMPOOL_ATTR_RELEASE_THRESHOLD
         self.context.call(cu.cuMemPoolSetAttribute, pool, attribute, threshold)
         return pool
@@ -146,7 +144,7 @@ class CudaDriver(Driver):
         module = self.context.call(cu.cuModuleLoadData, image)
         try:
             handle = self.context.call(cu.cuModuleGetFunction, module, entry.encode())
-            if shared_bytes > _OPT_IN_SHARED_BYTES:
+            if shared_bytes > OPT_IN_SHARED_BYTES:
                 attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 self.context.call(cu.cuFuncSetAttribute, handle, attribute, shared_bytes)
         except BaseException:
@@ -155,7 +153,7 @@ class CudaDriver(Driver):
         return (EarlyFunction if early else CudaFunction)(self, module, handle)
 
     def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
-        return resident_blocks(self.context, function, threads, shared_bytes, cluster, self._properties)
+        return _resident_blocks(self.context, function, threads, shared_bytes, cluster, self._properties)
 
     def encode_tensor_map(
         self,
@@ -244,3 +242,32 @@ class CudaDriver(Driver):
             except IndexError:  # another thread took the last one
                 return
             self.context.call(function, argument)
+
+
+def _resident_blocks(
+    context: PrimaryContext,
+    function: object,
+    threads: int,
+    shared_bytes: int,
+    cluster: int,
+    properties: DeviceProperties,
+) -> int:
+    """The number of blocks that the device runs at once; see `Driver.resident_blocks`."""
+    if not isinstance(function, CudaFunction):
+        raise LaunchError(f"resident_blocks: expected what load_function returned, got {type(function).__name__}")
+    if cluster == 1:
+        ask = cu.cuOccupancyMaxActiveBlocksPerMultiprocessor
+        blocks = int(context.call(ask, function.handle, threads, shared_bytes))  # of one multiprocessor
+        return blocks * properties.multiprocessor_count
+    attribute = cu.CUlaunchAttribute()
+    attribute.id = cu.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    shape = attribute.value.clusterDim
+    shape.x, shape.y, shape.z = cluster, 1, 1
+    config: Any = cu.CUlaunchConfig()
+    # The answer is for the whole device, whatever the grid, which must be of whole clusters.
+    config.gridDimX, config.gridDimY, config.gridDimZ = cluster, 1, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
+    config.sharedMemBytes = shared_bytes
+    config.attrs = [attribute]
+    config.numAttrs = 1
+    return int(context.call(cu.cuOccupancyMaxActiveClusters, function.handle, config)) * cluster

@@ -66,22 +66,31 @@ class HostFunctions:
 
         Later work of the stream waits until it has returned.
         """
+        if self._thread is None:  # first: behind the wait below, a thread that cannot be started would hang the stream
+            self._start()
         stream.errors.used = True
         word = self._take_word()
         event = self._driver.create_event()
         stream.record(event)
         equal = cu.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
-        self._context.call(cu.cuStreamWaitValue32, stream.handle, word, 1, int(equal))
-        # The stream itself writes 0 when it has passed the word, which is free again then.
-        self._context.call(cu.cuStreamWriteValue32, stream.handle, word, 0, 0)
-        self._new.put(_Entry(event, function, word, stream.errors))
-        if self._thread is None:
-            with self._lock:
-                if self._thread is None:
-                    # If Ctrl-C comes while it starts, a later call starts a second one: both take from the queue.
-                    thread = threading.Thread(target=self._call_for_ever, name="cuda_async-host-functions", daemon=True)
-                    start_thread(thread)
-                    self._thread = thread
+        try:
+            self._context.call(cu.cuStreamWaitValue32, stream.handle, word, 1, int(equal))
+            # The stream itself writes 0 when it has passed the word, which is free again then.
+            self._context.call(cu.cuStreamWriteValue32, stream.handle, word, 0, 0)
+            self._new.put(_Entry(event, function, word, stream.errors))
+        except BaseException:
+            # The driver refused a call, or Ctrl-C came: the stream must not wait for a call that nobody makes. The word
+            # is given up, since it is uncertain whether the stream sets it back.
+            ctypes.c_uint32.from_address(word).value = 1
+            raise
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                # If Ctrl-C comes while it starts, a later call starts a second one: both take from the queue.
+                thread = threading.Thread(target=self._call_for_ever, name="cuda_async-host-functions", daemon=True)
+                start_thread(thread)
+                self._thread = thread
 
     def _take_word(self) -> int:
         with self._lock:
@@ -104,15 +113,19 @@ class HostFunctions:
                     pending.append(self._new.get(block=not pending))
                 except Empty:
                     break
-            left: list[_Entry] = []
-            for entry in pending:
-                if entry.event.query():
-                    worker_pool().put(partial(self._call, entry))
-                else:
-                    left.append(entry)
-            pending = left
+            pending = [entry for entry in pending if not self._dispatch(entry)]
             if pending:
                 time.sleep(_SLEEP_S)
+
+    def _dispatch(self, entry: _Entry) -> bool:
+        """Have a worker call a function whose turn it is; return whether it is.
+
+        In a frame of its own: the thread's would keep the entry, and what its function refers to, while it sleeps.
+        """
+        if not entry.event.query():
+            return False
+        worker_pool().put(partial(self._call, entry))
+        return True
 
     def _call(self, entry: _Entry) -> None:
         if entry.event.failure() is None:

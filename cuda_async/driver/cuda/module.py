@@ -11,9 +11,10 @@ from cuda_async.driver.interface import DriverFunction, DriverModule
 if TYPE_CHECKING:
     from cuda_async.driver.cuda.device import CudaDriver
 
-__all__ = ("BorrowedFunction", "CudaModule", "ModuleFunction")
+__all__ = ("OPT_IN_SHARED_BYTES", "BorrowedFunction", "CudaModule", "ModuleFunction")
 
-_OPT_IN_SHARED_BYTES = 48 << 10  # with more dynamic shared memory a function has to opt in
+OPT_IN_SHARED_BYTES = 48 << 10
+"""Bytes of dynamic shared memory of a block, above which a function has to opt in (`cuFuncSetAttribute`)."""
 
 
 class CudaModule(DriverModule):
@@ -82,7 +83,7 @@ class ModuleFunction(CudaFunction, DriverFunction):
             context.leave()
 
     def allow_shared(self, nbytes: int) -> None:
-        if nbytes > _OPT_IN_SHARED_BYTES:
+        if nbytes > OPT_IN_SHARED_BYTES:
             attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
             self._driver.context.call(cu.cuFuncSetAttribute, self.handle, attribute, nbytes)
 

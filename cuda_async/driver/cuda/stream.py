@@ -398,8 +398,8 @@ class CudaStream(DriverStream):
         context, call, success, handle = self._context, _launch, _SUCCESS, function.handle
         i, j, k = block
 
-        # `kept`: the module is unloaded with the function, which the caller may drop.
-        def launch(stream: Any, blocks: int, parameters: int, kept: CudaFunction = function) -> None:
+        # `owner`: the module is unloaded with the function, which the caller may drop.
+        def launch(stream: Any, blocks: int, parameters: int, owner: CudaFunction = function) -> None:
             if context.usable and (not stream.ambient or context.is_current()):
                 result = call(handle, blocks, 1, 1, i, j, k, shared_bytes, stream.handle, parameters, 0)
                 if result[0] is not success:
@@ -432,12 +432,12 @@ class CudaStream(DriverStream):
             )
         if self.ambient:
 
-            def go(kept: CudaFunction = function) -> None:  # `kept`: as in `launcher`
+            def go(owner: CudaFunction = function) -> None:  # `owner`: as in `launcher`
                 context.call(launch, *arguments)
 
             return go
 
-        def go_anywhere(kept: CudaFunction = function) -> None:
+        def go_anywhere(owner: CudaFunction = function) -> None:
             # Nearly always this is the driver's call alone.
             if not context.usable:
                 context.check()

@@ -16,7 +16,7 @@ import weakref
 from collections import Counter
 from collections.abc import Callable
 
-from cuda_async.driver.blocks import BlockCache, HostBlock
+from cuda_async.driver.blocks import BlockCache, HostBlock, PooledDriver
 from cuda_async.driver.fake_code import FakeFunction, FakeModule
 from cuda_async.driver.interface import (
     DeviceProperties,
@@ -26,7 +26,6 @@ from cuda_async.driver.interface import (
     DriverStream,
     MemoryInfo,
 )
-from cuda_async.driver.pooled import PooledDriver
 from cuda_async.driver.sim.virtual import SimEvent, SimExecutor, SimStream
 from cuda_async.errors import DeviceLostError, DriverError, InternalError, LaunchError, OutOfMemoryError
 

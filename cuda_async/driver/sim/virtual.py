@@ -11,12 +11,11 @@ import random
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from cuda_async.driver.executor import Executor
+from cuda_async.driver.executor import Executor, Ticket
 from cuda_async.driver.fake_code import FakeFunction
 from cuda_async.driver.interface import Driver, DriverEvent, DriverGraph, DriverStream, Meet
 from cuda_async.driver.items import Item
 from cuda_async.driver.queue import QueueEvent, QueueGraph, QueueStream
-from cuda_async.driver.ticket import Ticket
 from cuda_async.errors import InternalError
 from cuda_async.locks import new_lock
 
