@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cutile.dtypes import DTypeLike, FloatFormat, f4e2m1fn, f4e2m1fnx2, f16, f32, f64, tf32
+from cutile.dtypes import DTypeLike, FloatFormat, bf16, f4e2m1fn, f4e2m1fnx2, f16, f32, f64, tf32
 from cutile.errors import as_text
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -84,8 +84,11 @@ def round_to(x: Array, target: DTypeLike, rounding: str = NEAREST_EVEN) -> Array
     """Numbers of float64 or long double as a float type's elements, each rounded once."""
     format = target.format
     assert format is not None
-    if rounding == NEAREST_EVEN and x.dtype == np.float64 and target in (f16, f32, f64):
-        return x.astype(target.numpy)
+    if rounding == NEAREST_EVEN and x.dtype == np.float64:
+        if target in (f16, f32, f64):
+            return x.astype(target.numpy)
+        if target is bf16:
+            return _to_bf16(x)
     nan = np.isnan(x)
     finite = np.where(np.isfinite(x), x, 0)
     _, exponent = np.frexp(finite)
@@ -104,6 +107,21 @@ def round_to(x: Array, target: DTypeLike, rounding: str = NEAREST_EVEN) -> Array
         return np.where(nan, np.asarray(format.largest).astype(target.numpy), stored)  # pyright: ignore[reportUnknownVariableType]
     bits = stored.view(_UNSIGNED[target.bits // 8])
     return np.where(nan, bits.dtype.type(format.nan), bits).view(target.numpy)
+
+
+def _to_bf16(x: Array) -> Array:
+    """Numbers of float64 as bf16, rounded once to nearest even, a tenth of the time that `round_to` takes for others.
+
+    bfloat16 of ml_dtypes rounds numbers of float32. To float32 they are rounded to odd: towards zero, and the last bit
+    is 1 if that lost something. It has 16 bits more, so that a number just off the middle of two bf16 stays off it.
+    """
+    near = np.asarray(x.astype(np.float32))
+    raw = near.view(np.uint32)
+    raw -= np.abs(near) > np.abs(x)  # the float32 next to it, towards zero
+    raw |= raw.view(np.float32) != x
+    rounded = raw.view(np.float32).astype(bf16.numpy)
+    assert bf16.format is not None
+    return np.where(np.isnan(x), np.uint16(bf16.format.nan or 0), rounded.view(np.uint16)).view(bf16.numpy)
 
 
 def _to_int(x: Array, target: DTypeLike, rounding: str) -> Array:
