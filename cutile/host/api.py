@@ -453,18 +453,17 @@ def scan(
 
 
 def _scan(
-    x: Any, function: Callable[[Any, Any], Any], identity: Any, dtype: DTypeSpec | None, what: str
+    x: Any, function: Callable[[Any, Any], Any], identity: Any, dtype: DTypeSpec | None, caller: str
 ) -> DeviceOp[Tensor]:
-    from cutile.host.kernels import check_scan, scan_op  # late: kernels take a moment to import
+    from cutile.host.kernels import scan_op  # late: kernels take a moment to import
 
-    tensor = _tensor(x, what, "x")
-    element = tensor.dtype if dtype is None else element_type(dtype, what)
-    if element not in DTYPES or (what == "cumsum" and element.is_bool):
+    tensor = _tensor(x, caller, "x")
+    element = tensor.dtype if dtype is None else element_type(dtype, caller)
+    if element not in DTYPES or (caller == "cumsum" and element.is_bool):
         raise ArgumentTypeError(
-            f"{what}: dtype: nothing is added in {element}; give the dtype of the results, such as dtype=i32 or f32"
+            f"{caller}: dtype: nothing is added in {element}; give the dtype of the results, such as dtype=i32 or f32"
         )
-    check_scan(function, identity, element, what)
-    return scan_op(tensor, function, identity, element, what)
+    return scan_op(tensor, function, identity, element, caller)
 
 
 def _tensor(argument: Any, function: str, name: str) -> Tensor:
