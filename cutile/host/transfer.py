@@ -399,13 +399,14 @@ class ToDevice(DeviceOp[T]):
     def execute(self, context: ExecutionContext) -> T:
         source = self._view
         refuse_in_trace(context.stream.recorder, "a copy between devices")
-        shape, nbytes = source.shape, number_of_bytes(source)
+        strides = row_major_strides(source.shape)
+        nbytes = new_bytes(source.dtype, source.shape, strides)
         if context.device is self._device:
             storage = context.allocate(nbytes)
         else:
             storage = Storage.allocate(import_stream(self._device), nbytes)
             context.run.storages.append(storage)  # a run that fails marks its storages as spoiled
-        result = View(storage, 0, source.dtype, shape, row_major_strides(shape))
+        result = View(storage, 0, source.dtype, source.shape, strides)
         enqueue_copy_across(context, result, source)
         return self._make(result)
 
