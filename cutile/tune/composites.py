@@ -8,16 +8,18 @@ write is put back.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from cuda_async import Device, DeviceOp, Stream
-from cutile.errors import CutileError, TuningError
+from cuda_async import Device, DeviceLostError, DeviceOp, Stream
+from cutile.errors import TuningError
 from cutile.launch.searching import Configuration, Space
 from cutile.launch.views import OpenTiledView, TiledView, View
 from cutile.tune.choices import Choice, digest_of, load, save
 from cutile.tune.launches import BENCH
+from cutile.tune.log import Invalid
 from cutile.tune.memory import Backup, Bytes, Fetch, Output, Region, difference, written_by
 from cutile.tune.record import Provenance, submitted
 from cutile.tune.space import Config
@@ -101,8 +103,8 @@ def _digest(name: str, make: Make, configs: list[Config], key: str, device: Devi
     for config in configs:
         try:
             facts = Provenance.of(lambda config=config: make(config), device)
-        except CutileError:
-            continue  # the search runs all configurations, and reports this error
+        except Exception:  # whatever a configuration raises: the search tries all of them, and reports this error
+            continue
         return digest_of([name, facts.source, facts.device, facts.arch, facts.toolchain, repr(configs), key])
     return digest_of([name, repr(configs), key])
 
@@ -126,8 +128,11 @@ def _reference(name: str, make: Make, configs: list[Config], stream: Stream) -> 
             _, uses = submitted(lambda config=config: make(config), stream.device)
             backup.keep(written_by(uses))
             return _fetched(make(config).sync_on(stream), stream)  # on the host before memory is put back
-        except CutileError as error:
-            reasons.append(f"  {config.id}: {error}")
+        except DeviceLostError:
+            raise  # no other configuration can run
+        except Exception as error:  # of any other kind, such as OutOfMemoryError: the next configuration may run
+            reasons.append(f"  {config.id}: {Invalid.of(error, 'run').reason}")
+            traceback.clear_frames(error.__traceback__)  # they hold partitions of the arguments
         finally:
             backup.restore()
     raise TuningError("\n".join([f"{name}: no configuration can be used", *reasons]))

@@ -71,9 +71,11 @@ class KernelSearch:
     def known(self, launch: LaunchFacts) -> Configuration | None:
         """The fastest configuration, if it is known; see `LaunchSearch`.
 
-        An interpreted launch takes the first one: its time says nothing of a compiled kernel.
+        An interpreted launch takes the first one: its time says nothing of a compiled kernel. So does a launch whose
+        output has no elements: it runs nothing.
         """
-        if launch.backend == INTERPRET or len(self._configurations) == 1:
+        outputs = (each for each in launch.checked if isinstance(each, TiledView | OpenTiledView))
+        if launch.backend == INTERPRET or len(self._configurations) == 1 or any(0 in each.shape for each in outputs):
             return self._configurations[0]
         key = self._identity(launch)
         table: dict[object, Choice] = launch.launchable.memo.setdefault("choices", {})

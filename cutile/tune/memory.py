@@ -91,9 +91,9 @@ class Copies(DeviceOp[None]):
         for destination, source in self._pairs:
             source.storage.use(stream, write=False)
             destination.storage.use(stream, write=True)
-            stream.copy(
-                destination.storage.address + destination.start, source.storage.address + source.start, source.nbytes
-            )
+            if source.nbytes:
+                start = source.storage.address + source.start
+                stream.copy(destination.storage.address + destination.start, start, source.nbytes)
 
 
 class Fetch(DeviceOp[list[Bytes]]):
@@ -108,7 +108,8 @@ class Fetch(DeviceOp[list[Bytes]]):
     def execute(self, context: ExecutionContext) -> list[Bytes]:
         arrays = [np.empty(region.nbytes, np.uint8) for region in self._regions]
         for region, array in zip(self._regions, arrays, strict=True):
-            download(context, region.storage, array.ctypes.data, array.nbytes, offset=region.start, keep=array)
+            if region.nbytes:
+                download(context, region.storage, array.ctypes.data, array.nbytes, offset=region.start, keep=array)
         return arrays
 
 
@@ -129,7 +130,7 @@ class _PutBack(DeviceOp[None]):
 def like(region: Region, stream: Stream) -> Region:
     """New memory of the size and alignment of a region. Raises OutOfMemoryError."""
     begin = (region.storage.address + region.start) % _ALIGNMENT
-    storage = Storage.allocate(stream, region.nbytes + begin)
+    storage = Storage.allocate(stream, max(region.nbytes, 1) + begin)  # nobody allocates 0 bytes
     return Region(region.name, storage, begin, begin + region.nbytes)
 
 
@@ -277,7 +278,7 @@ def difference(output: Output, first: Bytes, second: Bytes) -> str | None:
 
     Roundings are no difference. Their scale is that of `second`.
     """
-    if first.tobytes() == second.tobytes():
+    if np.array_equal(first, second):
         return None
     left, other = output.elements(first), output.elements(second)
     allowed = tolerance(output.dtype)
