@@ -44,10 +44,11 @@ def send(stream: BinaryIO, message: object) -> None:
 
 
 def receive(stream: BinaryIO) -> Any:
-    """Read a message. Raises EOFError where the stream has ended."""
+    """Read a message. Raises EOFError where the stream ends before it does."""
     head = stream.read(8)
-    data = stream.read(int.from_bytes(head, "little")) if len(head) == 8 else b""
-    if not data:
+    size = int.from_bytes(head, "little")
+    data = stream.read(size) if len(head) == 8 else b""
+    if not data or len(data) < size:  # the sender may be killed within a message
         raise EOFError
     return pickle.loads(data)
 
