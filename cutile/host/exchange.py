@@ -253,7 +253,7 @@ def cuda_array_interface(view: View, usable: Callable[[], View], read_only: bool
     return {
         "shape": view.shape,
         "typestr": view.dtype.numpy.str,
-        "data": (view.address, read_only),
+        "data": (view.address, read_only or view.storage.read_only),
         "strides": tuple(stride * size for stride in view.strides),
         "stream": None if stream is None else stream.cu_stream(),
         "version": 3,
