@@ -254,13 +254,18 @@ class Mesh:
             if isinstance(argument, Sharded) and argument.mesh is not self:
                 raise ArgumentError(f"map: {argument!r} is on another mesh")
         ops: list[DeviceOp[Any]] = []
-        for place in range(len(self.devices)):
-            local = [item.parts[place] if isinstance(item, Sharded) else item for item in arguments]
-            op = function(*local)
-            if not isinstance(op, DeviceOp):
-                name = getattr(function, "__name__", function)
-                raise ArgumentTypeError(f"map: expected {name} to return an operation, got {type(op).__name__}")
-            ops.append(op)
+        try:
+            for place in range(len(self.devices)):
+                local = [item.parts[place] if isinstance(item, Sharded) else item for item in arguments]
+                op = function(*local)
+                if not isinstance(op, DeviceOp):
+                    name = getattr(function, "__name__", function)
+                    raise ArgumentTypeError(f"map: expected {name} to return an operation, got {type(op).__name__}")
+                ops.append(op)
+        except BaseException:
+            for op in ops:  # they will not run: their arguments are usable again, and nobody is warned of them
+                op.discard()
+            raise
         like = [item.extents for item in arguments if isinstance(item, Sharded) and item.extents]
         return self._spread(ops, layout, extent=extent, like=like)
 
