@@ -139,8 +139,8 @@ def do_bench(subject: Subject, options: BenchOptions = DEFAULT_BENCH, *, stream:
     Example:
         >>> from cutile import api
         >>> x = api.ones((1000,)).sync()
-        >>> found = do_bench(lambda: x.dup(), BenchOptions(warmup_ms=1, rep_ms=5))
-        >>> found.reps >= 5 and 0 < found.min_ms <= found.median_ms
+        >>> times = do_bench(lambda: x.dup(), BenchOptions(warmup_ms=1, rep_ms=5))
+        >>> times.reps >= 5 and 0 < times.min_ms <= times.median_ms
         True
     """
     with DeviceArm(subject, stream, clear_l2=options.clear_l2) as arm:
@@ -201,8 +201,8 @@ def do_bench_paired(
     Example:
         >>> from cutile import api
         >>> small, large = api.ones((1000,)).sync(), api.ones((1000000,)).sync()
-        >>> found = do_bench_paired(large.dup, small.dup, BenchOptions(warmup_ms=1, rep_ms=10))
-        >>> found.ratio.median < 1
+        >>> paired = do_bench_paired(large.dup, small.dup, BenchOptions(warmup_ms=1, rep_ms=10))
+        >>> paired.ratio.median < 1
         True
     """
     where = default_device().new_stream() if stream is None else stream

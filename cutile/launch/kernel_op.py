@@ -73,7 +73,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
         "_plan",
         "_space",
         "_uses",
-    )  # fmt: skip
+    )
 
     has_effects = True
 
@@ -535,7 +535,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
         return bound
 
     def explain(self, arch: str | None = None) -> str:
-        """The plan of this launch in some ten lines, and why it is not faster.
+        """The plan of this launch in about ten lines, and why it is not faster.
 
         See `Kernel.explain`.
 

@@ -97,10 +97,10 @@ class LazyOp(LaunchState):
         if self._extents:
             names = open_names(checked)
             launchable.kernel.generics(None, {name: each for name, each in self._extents.items() if name not in names})
-        lent, self._uses = {use[0] for use in self._uses}, launchable.uses(checked)
-        late = [use for use in self._uses if use[0] not in lent]
-        if late:
-            self.lend(*late)
+        names_lent, self._uses = {use[0] for use in self._uses}, launchable.uses(checked)
+        new_uses = [use for use in self._uses if use[0] not in names_lent]
+        if new_uses:
+            self.lend(*new_uses)
 
     # -- where all have outlines --------------------------------------------------------------
 

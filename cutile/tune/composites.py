@@ -18,7 +18,7 @@ from cutile.errors import TuningError
 from cutile.launch.searching import Configuration, Space
 from cutile.launch.views import OpenTiledView, TiledView, View
 from cutile.tune.choices import Choice, digest_of, load, save
-from cutile.tune.launches import BENCH
+from cutile.tune.launches import BENCH, rounded
 from cutile.tune.log import Invalid
 from cutile.tune.memory import Backup, Bytes, Fetch, Output, Region, difference, written_by
 from cutile.tune.record import Provenance, submitted
@@ -60,12 +60,7 @@ def _part(argument: Any) -> Hashable:
     leaves = list(_leaves(argument))
     if not any(isinstance(leaf, View) for leaf in leaves):
         return repr(argument)
-    return tuple(
-        (str(leaf.layout), tuple(1 << (extent - 1).bit_length() for extent in leaf.shape))
-        if isinstance(leaf, View)
-        else repr(leaf)
-        for leaf in leaves
-    )
+    return tuple((str(leaf.layout), rounded(leaf.shape)) if isinstance(leaf, View) else repr(leaf) for leaf in leaves)
 
 
 def search(name: str, make: Make, space: Space, key: str, device: Device) -> CompositeChoice:
@@ -142,16 +137,8 @@ def _fetched(result: object, stream: Stream) -> Result:
     """The tensors in an operation's result, with their bytes on the host."""
     views = list(_views(result))
     regions = [Region("the result", view.storage, *view.byte_range) for view in views]
-    outputs = [
-        Output(f"result {number}", view.dtype, view.shape, view.strides, _elements_before_origin(view))
-        for number, view in enumerate(views)
-    ]
+    outputs = [Output.of(f"result {number}", view) for number, view in enumerate(views)]
     return outputs, Fetch(regions).sync_on(stream)
-
-
-def _elements_before_origin(view: View) -> int:
-    """Elements that lie before that of index 0; more than 0 with negative strides."""
-    return (view.offset - view.start) // (view.dtype.bits // 8)
 
 
 def _views(result: object) -> Iterator[View]:
@@ -182,11 +169,11 @@ class _Judge:
     stream: Stream
 
     def __call__(self, result: object) -> None:
-        outputs, expected = self.reference
-        mine, data = _fetched(result, self.stream)
-        if [output.shape for output in mine] != [output.shape for output in outputs]:
+        outputs, reference_bytes = self.reference
+        own_outputs, data = _fetched(result, self.stream)
+        if [output.shape for output in own_outputs] != [output.shape for output in outputs]:
             raise AssertionError("its tensors have other shapes than those of the first configuration")
-        for output, one, other in zip(outputs, data, expected, strict=True):
-            words = difference(output, one, other)
+        for output, result_bytes, expected_bytes in zip(outputs, data, reference_bytes, strict=True):
+            words = difference(output, result_bytes, expected_bytes)
             if words is not None:
                 raise AssertionError(f"{words}, as the first configuration has it")

@@ -50,13 +50,13 @@ class Autotuner:
         ... def saxpy(y: Mut, a: f32, x: Tensor):
         ...     y.store(a * ct.load_tile_like(x, y) + y.load())
         >>> x, y = (api.ones((1 << 16,)).sync() for _ in range(2))
-        >>> found = (
+        >>> result = (
         ...     Autotuner("saxpy")
         ...     .configs(tile=[64, 4096])
         ...     .bench(BenchOptions(warmup_ms=1, rep_ms=5))
         ...     .run(lambda config: saxpy(y.mut.partition((config.tile,)), 2.0, x))
         ... )
-        >>> found.best.tile in (64, 4096), len(found.trials)
+        >>> result.best.tile in (64, 4096), len(result.trials)
         (True, 2)
     """
 
@@ -68,13 +68,13 @@ class Autotuner:
         self._budget_s: float | None = None
         self._bench = DEFAULT_BENCH
         self._log: Path | None = None
-        self._kept = True
+        self._writes_log = True
         self._judge: Judge | None = None
         self._poison: Poison | None = None
         self._workers: int | None = None
         self._limit_s: float | None = None
         self._progress: Progress | None = None
-        self._shown = True
+        self._shows_progress = True
 
     # -- the configurations ---------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class Autotuner:
         By default they are in the cache folder, in a file for each name and set of parameter names. A configuration is
         measured again where the kernel's code, its arguments, the device or the toolchain has changed.
         """
-        self._log, self._kept = (None if path is None else Path(path)), path is not None
+        self._log, self._writes_log = (None if path is None else Path(path)), path is not None
         return self
 
     def progress(self, tell: Progress | None) -> Autotuner:
@@ -165,7 +165,7 @@ class Autotuner:
 
         By default a table is drawn in notebooks; with None nothing is shown.
         """
-        self._progress, self._shown = tell, tell is not None
+        self._progress, self._shows_progress = tell, tell is not None
         return self
 
     # -- running ------------------------------------------------------------------------------
@@ -219,7 +219,7 @@ class Autotuner:
         if isinstance(searcher, GridSearch):
             searcher = GridSearch(searcher)  # a run uses it up, and the user may search the same one again
         log = TrialLog(self._path(searcher), self.name, tuple(searcher.parameters))
-        progress = self._progress or (default_progress(self.name) if self._shown else None)
+        progress = self._progress or (default_progress(self.name) if self._shows_progress else None)
         search = Search(
             self.name, oracle, searcher, log, self._keeps, list(dict.fromkeys(self._required)), self._budget_s, ahead,
             total, progress,
@@ -254,7 +254,7 @@ class Autotuner:
 
     def _path(self, searcher: Searcher) -> Path | None:
         options = settings.load()
-        if self._log is not None or not self._kept or not options.disk_cache:
+        if self._log is not None or not self._writes_log or not options.disk_cache:
             return self._log
         folder = options.cache_directory or users_folder()
         with suppress(OSError):  # writing the log raises it again
