@@ -102,10 +102,10 @@ def round_to(x: Array, target: DTypeLike, rounding: str = NEAREST_EVEN) -> Array
     over = (np.abs(rounded) > format.largest) & np.isfinite(x)
     rounded = np.where(over, _beyond(x, format, rounding), rounded)
     rounded = np.where(np.isinf(x), np.copysign(format.largest, x) if format.saturates else x, rounded)
-    stored = np.asarray(np.where(nan, 1, rounded)).astype(target.numpy)
+    result = np.asarray(np.where(nan, 1, rounded)).astype(target.numpy)
     if format.nan is None:
-        return np.where(nan, np.asarray(format.largest).astype(target.numpy), stored)  # pyright: ignore[reportUnknownVariableType]
-    bits = stored.view(_UNSIGNED[target.bits // 8])
+        return np.where(nan, np.asarray(format.largest).astype(target.numpy), result)  # pyright: ignore[reportUnknownVariableType]
+    bits = result.view(_UNSIGNED[target.bits // 8])
     return np.where(nan, bits.dtype.type(format.nan), bits).view(target.numpy)
 
 
@@ -173,8 +173,10 @@ def holds(target: DTypeLike, source: DTypeLike) -> bool:
     """
     to, of = target.format, source.format
     if to is not None and of is not None:
-        reaches = to.least_exponent - to.mantissa <= of.least_exponent - of.mantissa  # the smallest denormal number
-        return reaches and to.mantissa >= of.mantissa and to.largest >= of.largest and not to.saturates
+        reaches_smallest = (
+            to.least_exponent - to.mantissa <= of.least_exponent - of.mantissa
+        )  # the smallest denormal number
+        return reaches_smallest and to.mantissa >= of.mantissa and to.largest >= of.largest and not to.saturates
     if of is not None or f4e2m1fnx2 in (source, target):
         return source is target
     digits = source.bits - (source.is_signed) if not source.is_bool else 1

@@ -107,8 +107,8 @@ class Sharded:
             raise ArgumentError(f"expected parts of one dtype that agree {where}, got {what}")
         if axis is None:
             return cls(mesh, tuple(parts), layout)
-        mine = [shape[axis] for shape in shapes]
-        return cls(mesh, tuple(parts), axis, _extents(mesh, axis, mine, extent, like))
+        own_extents = [shape[axis] for shape in shapes]
+        return cls(mesh, tuple(parts), axis, _extents(mesh, axis, own_extents, extent, like))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -142,28 +142,30 @@ class Sharded:
         return self.to_numpy().sync()
 
     def __repr__(self) -> str:
-        how = "replicated" if self.layout is None else f"split along axis {self.layout}"
-        how = "partial sums" if self.layout == PARTIAL else how
-        return f"<Sharded {self.dtype}{list(self.shape)} over {len(self.mesh)} devices, {how}>"
+        layout = "replicated" if self.layout is None else f"split along axis {self.layout}"
+        layout = "partial sums" if self.layout == PARTIAL else layout
+        return f"<Sharded {self.dtype}{list(self.shape)} over {len(self.mesh)} devices, {layout}>"
 
 
 def _extents(
-    mesh: Mesh, axis: int, mine: Sequence[int], extent: int | None, like: Sequence[tuple[int, ...]]
+    mesh: Mesh, axis: int, own_extents: Sequence[int], extent: int | None, like: Sequence[tuple[int, ...]]
 ) -> tuple[int, ...]:
     """The extents of all parts along an axis, of which this process has `mine`."""
     ranks = mesh.communicator.ranks
     if extent is not None:
         like = [tuple(stop - start for start, stop in _bounds(extent, len(mesh)))]
     elif len(ranks) == len(mesh):
-        return tuple(mine)
-    matching = {extents for extents in like if [extents[rank] for rank in ranks] == list(mine)}
-    if len(matching) == 1:
-        return matching.pop()
+        return tuple(own_extents)
+    candidates = {extents for extents in like if [extents[rank] for rank in ranks] == list(own_extents)}
+    if len(candidates) == 1:
+        return candidates.pop()
     if extent is not None:
-        raise ArgumentError(f"extent: an axis of {extent} elements has parts of {like[0]}, and these have {mine}")
+        raise ArgumentError(
+            f"extent: an axis of {extent} elements has parts of {like[0]}, and these have {own_extents}"
+        )
     raise ArgumentError(
-        f"the parts of this process have {mine} elements along axis {axis}, and those of the other processes are not "
-        "known: pass extent=, the elements of the whole axis"
+        f"the parts of this process have {own_extents} elements along axis {axis}, and those of the other processes "
+        "are not known: pass extent=, the elements of the whole axis"
     )
 
 
@@ -309,8 +311,8 @@ class Mesh:
         if x.layout == layout:
             return value(x)
         if x.layout == PARTIAL:
-            summed = self._on_each(self.communicator.all_reduce, x.parts)
-            whole: DeviceOp[Sharded] = summed.map(lambda _: Sharded(self, x.parts, None))
+            sums = self._on_each(self.communicator.all_reduce, x.parts)
+            whole: DeviceOp[Sharded] = sums.map(lambda _: Sharded(self, x.parts, None))
         elif x.layout is None:
             whole = value(x)
         else:

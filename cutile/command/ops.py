@@ -83,20 +83,20 @@ def _functions() -> Iterator[Entry]:
 
 
 def _methods() -> Iterator[Entry]:
-    seen: set[str] = set()
+    names: set[str] = set()
     for owner in OWNERS:
         for name, member in sorted(vars(owner).items()):
             function = member.fget if isinstance(member, property) else member
-            if name.startswith("_") or not inspect.isfunction(function) or f"{owner.__name__}.{name}" in seen:
+            if name.startswith("_") or not inspect.isfunction(function) or f"{owner.__name__}.{name}" in names:
                 continue
-            seen.add(f"{owner.__name__}.{name}")
+            names.add(f"{owner.__name__}.{name}")
             full = f"{owner.__name__}.{name}"
             yield _entry(full, function, _spelled(full), isinstance(member, property))
 
 
 def _operators() -> Iterator[Entry]:
-    written = {form: op for op in OPS.values() for form in op.spelled if not form.replace(".", "").isidentifier()}
-    for form, op in sorted(written.items()):
+    operators = {form: op for op in OPS.values() for form in op.spelled if not form.replace(".", "").isidentifier()}
+    for form, op in sorted(operators.items()):
         yield _entry(form, op, (op,), plain=True)
 
 
@@ -171,8 +171,8 @@ def _signature(function: Any) -> str:
 def _split(text: str) -> tuple[str, str]:
     """A docstring's prose, and the code of its example."""
     for heading in ("Examples:", "Example:"):
-        before, found, after = text.partition(heading)
-        if found:
+        before, colon, after = text.partition(heading)
+        if colon:
             lines = [line.strip() for line in after.strip("\n").splitlines() if line.strip()]
             return before.strip(), "\n".join(lines)
     return text.strip(), ""
@@ -303,9 +303,9 @@ def run(options: argparse.Namespace) -> int:
     if options.name:
         entries = tuple(each for each in entries if options.name in (each.name, each.name.rpartition(".")[2]))
         if not entries:
-            known = [part for each in catalogue() for part in (each.name, each.name.rpartition(".")[2])]
-            near = difflib.get_close_matches(str(options.name), known, n=1)
-            remedy = f"did you mean {near[0]!r}?" if near else "`python -m cutile ops` lists what it has"
+            names = [part for each in catalogue() for part in (each.name, each.name.rpartition(".")[2])]
+            guesses = difflib.get_close_matches(str(options.name), names, n=1)
+            remedy = f"did you mean {guesses[0]!r}?" if guesses else "`python -m cutile ops` lists what it has"
             name = str(options.name).rpartition(".")[2]
             elsewhere = METHODS.get(name) if str(options.name).startswith("Tile.") else FUNCTIONS.get(name)
             remedy = f"write {elsewhere}" if elsewhere else remedy
@@ -380,9 +380,9 @@ def title_of(entry: Entry) -> str:
 def page(entries: Sequence[Entry]) -> str:
     """The whole page."""
     order = [*GROUPS]
-    known = sorted(entries, key=lambda entry: order.index(title_of(entry)))
-    parts = [HEAD, *_first_hour(known)]
-    for title, group in groupby(known, key=title_of):
+    ordered_entries = sorted(entries, key=lambda entry: order.index(title_of(entry)))
+    parts = [HEAD, *_first_hour(ordered_entries)]
+    for title, group in groupby(ordered_entries, key=title_of):
         parts.append(f"## {title}\n")
         parts.extend(_section(each) for each in group)
     return "\n".join(parts)
@@ -466,11 +466,11 @@ def _bold(match: re.Match[str]) -> str:
 def _section(entry: Entry) -> str:
     lines = [f"### `{entry.name}{entry.signature}`\n"]
     for heading, text in sections(entry.text):
-        listed = items(text)
-        if heading and listed.count("\n"):
-            lines.append(f"{heading}:\n\n{listed}\n")
+        list_text = items(text)
+        if heading and list_text.count("\n"):
+            lines.append(f"{heading}:\n\n{list_text}\n")
         else:
-            lines.append(f"{heading}: {listed.removeprefix('- ')}\n" if heading else f"{text}\n")
+            lines.append(f"{heading}: {list_text.removeprefix('- ')}\n" if heading else f"{text}\n")
     facts: list[str] = []
     if entry.dtypes:
         facts.append("dtypes " + " ".join(entry.dtypes))

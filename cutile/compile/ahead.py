@@ -221,8 +221,8 @@ class _Worker:
         until = None if limit_s is None else time.monotonic() + limit_s
 
         def build(source: Source, target: Target) -> Executable:
-            left = None if until is None else max(until - time.monotonic(), 0.0)
-            executable, reason = self._send(source, target, left)
+            left_s = None if until is None else max(until - time.monotonic(), 0.0)
+            executable, reason = self._send(source, target, left_s)
             if executable is None:
                 raise CompilationError(reason or f"compiling took longer than {limit_s:g} s")
             return executable

@@ -76,8 +76,8 @@ def _instead_of(value: Any) -> str:
         remedy = elsewhere.for_function(value) if callable(value) else None
     if remedy is None:
         return ""
-    own = remedy.removeprefix("Write ct.").removesuffix(", the language's own.")
-    return f"; give ct.{own}" if own.isidentifier() else f"; {remedy[0].lower()}{remedy[1:].removesuffix('.')}"
+    name = remedy.removeprefix("Write ct.").removesuffix(", the language's own.")
+    return f"; give ct.{name}" if name.isidentifier() else f"; {remedy[0].lower()}{remedy[1:].removesuffix('.')}"
 
 
 def _is_a(value: Any, kind: type) -> bool:

@@ -154,8 +154,8 @@ class _Binder:
 
     def bind(self, name: str, value: Any, origin: str) -> None:
         """Record that an argument says `name` is `value`."""
-        bound = self.values.get(name, value)
-        if bound != value or type(bound) is not type(value):  # the types too: `True == 1`
+        known_value = self.values.get(name, value)
+        if known_value != value or type(known_value) is not type(value):  # the types too: `True == 1`
             raise GenericsError(
                 f"{self.signature.name}: generic {name!r} is {self.values[name]!r} by {self._origin[name]}, "
                 f"but {value!r} by {origin}"

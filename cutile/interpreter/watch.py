@@ -126,10 +126,10 @@ class Loose(History):
         for address in addresses:
             if self._numbers.setdefault(address, len(self._addresses)) == len(self._addresses):
                 self._addresses.append(address)
-        missing = len(self._addresses) - self.blocks[False, False].size
-        if missing:
+        num_new = len(self._addresses) - self.blocks[False, False].size
+        if num_new:
             # As much again, so that appending one by one takes linear time.
-            room = np.zeros(missing + len(self._addresses), np.int32)
+            room = np.zeros(num_new + len(self._addresses), np.int32)
             for table in (self.blocks, self.places):
                 table.update({way: np.append(table[way], room) for way in WAYS})
         return np.array([self._numbers[address] for address in addresses], np.int64)
@@ -260,8 +260,8 @@ class Watch:
     def _access(self, op: Op, tensor: Value, walker: Walker) -> None:
         array = walker.values[tensor]
         elements = self._elements.get(tensor.name)
-        own = elements is not None and elements.array is array
-        if elements is None or not own:  # the kernel made the tensor of an address
+        is_parameter = elements is not None and elements.array is array
+        if elements is None or not is_parameter:  # the kernel made the tensor of an address
             elements = Elements(tensor.name, array, np.ones(array.size, np.bool_))
         writes = op.effect_of is Effect.WRITE
         if writes:
@@ -279,7 +279,7 @@ class Watch:
                 op.location,
                 "Compare the index with ct.num_tiles, or interpret(check=False) if reading padding is meant.",
             )
-        if own:
+        if is_parameter:
             self._touch(op, elements, touched, (writes, False), reads=not writes)
         else:
             where = elements.addresses_of(touched)
@@ -299,9 +299,9 @@ class Watch:
         reads = isinstance(op, LoadPointer | AtomicCas) or (isinstance(op, AtomicRmw) and op.kind != "xchg")
         self._touch_addresses(op, where, size, (not isinstance(op, LoadPointer), strong), reads=reads)
         if strong and not isinstance(op, LoadPointer):
-            released = op.order in ("release", "acq_rel")
+            releases = op.order in ("release", "acq_rel")
             for address in where.tolist():
-                self._release(address, releases=released, keeps=updates)
+                self._release(address, releases=releases, keeps=updates)
 
     def _acquire(self, address: int) -> None:
         for block, place in self._released.get(address, {}).items():
@@ -312,13 +312,13 @@ class Watch:
 
         An update (`keeps`) also hands on what other blocks have released there: it continues their release sequences.
         """
-        handed = dict(self._released.get(address, {})) if keeps else {}
+        entries = dict(self._released.get(address, {})) if keeps else {}
         if releases:
-            mine = {**self._before, self._block: len(self._places) - 1}
-            for block, place in mine.items():
-                handed[block] = max(place, handed.get(block, -1))
+            own_entries = {**self._before, self._block: len(self._places) - 1}
+            for block, place in own_entries.items():
+                entries[block] = max(place, entries.get(block, -1))
             self._places.append(None)  # what comes next is at a later place, also on the same line
-        self._released[address] = handed
+        self._released[address] = entries
 
     def _touch_addresses(self, op: Op, where: Array, size: int, way: Way, *, reads: bool) -> None:
         """Check an access of `size` bytes at each address.
@@ -379,11 +379,11 @@ class Watch:
     def _refuse(self, op: Op, history: History, element: int, way: Way, other: Way, block: int, place: int) -> NoReturn:
         by = "another tile block" if block == SEVERAL else f"tile block {self._blocks[block]}"
         location, verb = self._places[place], _VERBS[other]
-        there = f"\n{location.show()}" if location is not None else ""
+        source_line = f"\n{location.show()}" if location is not None else ""
         raise RaceError(
             f"{history.name(element, _VERBS[way])} by tile block {self._index}, "
             f"and was {verb} by {by}; nothing orders the two on a device.\n"
-            f"It was {verb} here:{there}\nand is {_VERBS[way]} here:",
+            f"It was {verb} here:{source_line}\nand is {_VERBS[way]} here:",
             op.location,
             "Let each element be written by one block, use atomics for all of its accesses, or split the work into two "
             "launches.",
@@ -396,8 +396,8 @@ def _loaded(op: Op, tensor: Value, elements: Elements, walker: Walker) -> tuple[
     The elements are numbered from 1 here, so that padding by 0 stands for no element.
     """
     numbers = np.arange(1, elements.written.size + 1, dtype=np.float64).reshape(elements.shape)
-    (found, *_) = walker.with_values(Replaced(walker.values, {tensor: numbers})).operation(op)
-    taken = np.asarray(found, np.float64)
+    (numbers_loaded, *_) = walker.with_values(Replaced(walker.values, {tensor: numbers})).operation(op)
+    taken = np.asarray(numbers_loaded, np.float64)
     inside = np.isfinite(taken) & (taken >= 1)
     return taken[inside].ravel().astype(np.int64) - 1, ~inside
 
@@ -429,10 +429,10 @@ def check_identity(op: Folding, walker: Walker) -> None:
     identities = [np.full(each.shape, np.asarray(identity).astype(each.dtype)) for each, identity in pairs]
     for left, right in ((identities, elements), (elements, identities)):
         for number, (got, expected) in enumerate(zip(apply(op.body, [*left, *right]), elements, strict=True)):
-            changed = ~_alike(got, expected)
-            if changed.any():
-                one = tuple(axis[0] for axis in np.nonzero(changed))
-                _refuse(op, number, identities_first=left is identities, element=expected[one], result=got[one])
+            differs = ~_alike(got, expected)
+            if differs.any():
+                index = tuple(axis[0] for axis in np.nonzero(differs))
+                _refuse(op, number, identities_first=left is identities, element=expected[index], result=got[index])
 
 
 def _alike(got: Array, expected: Array) -> Array:

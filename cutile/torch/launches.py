@@ -353,8 +353,8 @@ def _launch_at_length(
     blocks = None if grid is None else check_grid(launchable.name, grid)
     checked_options(options, f"{launchable.name}: options")
     tensors = _checked_tensors(launchable, arguments)
-    written = [each for i, each in tensors.items() if signature.parameters[i].writes]
-    if written and all(each.numel() == 0 for each in written):
+    outputs = [each for i, each in tensors.items() if signature.parameters[i].writes]
+    if outputs and all(each.numel() == 0 for each in outputs):
         return
     place = place_of(next(iter(tensors.values())).device)
     with place.unrestricted():
@@ -459,7 +459,7 @@ def _launch_as_op(
 
     A chosen backend or an observer of operations needs that.
     """
-    ours = [
+    own_arguments = [
         each
         if i not in tensors
         else cut_tensor(from_foreign(tensors[i].detach()), each.cut)
@@ -467,7 +467,7 @@ def _launch_as_op(
         else from_foreign(tensors[i].detach())
         for i, each in enumerate(arguments)
     ]
-    op = kernel(*ours, **generics)
+    op = kernel(*own_arguments, **generics)
     if options is not DEFAULT_OPTIONS:
         op = op.compile_options(options)
     if grid is not None:

@@ -16,7 +16,7 @@ from cutile import config as settings
 from cutile.bench import DEFAULT_BENCH, BenchOptions
 from cutile.compile.ahead import Builders
 from cutile.compile.folders import make_private
-from cutile.compile.store import users_folder
+from cutile.compile.store import cache_folder
 from cutile.errors import TuningError
 from cutile.tune.log import TrialLog
 from cutile.tune.memory import Backup
@@ -256,7 +256,7 @@ class Autotuner:
         options = settings.load()
         if self._log is not None or not self._writes_log or not options.disk_cache:
             return self._log
-        folder = options.cache_directory or users_folder()
+        folder = cache_folder(options.cache_directory)
         with suppress(OSError):  # writing the log raises it again
             # The cache of compiled kernels shares the folder, and is not trusted where others may write to it.
             make_private(folder)
