@@ -425,7 +425,7 @@ _KEYWORDS: dict[str, str] = {
     "num_warps": _OPTIONS.format("num_worker_warps=4"),
     "num_ctas": _OPTIONS.format("num_cta_in_cga=2"),
 }
-"""By keywords of other libraries' decorators: how to write the same here."""
+"""How to write a decorator's keyword of another library here, by that keyword."""
 
 
 @overload

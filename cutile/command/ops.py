@@ -116,7 +116,7 @@ def _entry(name: str, documented: Any, ops: tuple[type[Op], ...], plain: bool = 
     composed = declared is not None and declared.composed
     bounds = [accuracy_of(name)] if composed else [op.accuracy for op in ops]
     if composed:
-        rule = RULES.get(name, _computed)
+        rule = RULES.get(name, _computes)
         kinds = declared.takes.names if declared is not None and declared.takes else None
         dtypes = {dtype: None for dtype in EVERY_DTYPE if rule(dtype) and (kinds is None or dtype.kind in kinds)}
     accuracy = {
@@ -184,11 +184,11 @@ OF_INDICES = ("check_tile", "check_index", "assume_within")
 Rule = Callable[[DTypeLike], bool]
 
 
-def _integer(dtype: DTypeLike) -> bool:
+def _is_integer(dtype: DTypeLike) -> bool:
     return dtype.is_integer
 
 
-def _float(dtype: DTypeLike) -> bool:
+def _is_float(dtype: DTypeLike) -> bool:
     return dtype.format is not None
 
 
@@ -196,60 +196,60 @@ def _any(dtype: DTypeLike) -> bool:
     return True
 
 
-def _computed(dtype: DTypeLike) -> bool:
+def _computes(dtype: DTypeLike) -> bool:
     return dtype in DTYPES
 
 
-def _converted(dtype: DTypeLike) -> bool:
+def _converts(dtype: DTypeLike) -> bool:
     return dtype is not f4e2m1fnx2
 
 
-def _bits(dtype: DTypeLike) -> bool:
+def _has_bits(dtype: DTypeLike) -> bool:
     return not dtype.is_bool
 
 
-def _apart(dtype: DTypeLike) -> bool:
-    return _bits(dtype) and dtype is not f4e2m1fnx2
+def _packs(dtype: DTypeLike) -> bool:
+    return _has_bits(dtype) and dtype is not f4e2m1fnx2
 
 
-def _bytes(dtype: DTypeLike) -> bool:
-    return dtype is f4e2m1fnx2 or (_integer(dtype) and dtype.bits == 8)
+def _unpacks(dtype: DTypeLike) -> bool:
+    return dtype is f4e2m1fnx2 or (_is_integer(dtype) and dtype.bits == 8)
 
 
 RULES: dict[str, Rule] = {
-    "argmax": _computed,
-    "argmin": _computed,
-    "bitcast": _bits,
-    "clamp": lambda dtype: _computed(dtype) and not dtype.is_bool,
-    "constant": _converted,
-    "convert_scalar": _converted,
-    "convert_tile": _converted,
-    "cuda_tile_assert": _computed,  # not 0, as a condition
-    "cuda_tile_print": _computed,
-    "exti": lambda dtype: dtype.is_bool or (_integer(dtype) and dtype.bits < 64),
-    "ftof": _float,
-    "ftoi": _float,
-    "iota": _integer,
-    "itof": lambda dtype: dtype.is_bool or _integer(dtype),
-    "mmaf": lambda dtype: _float(dtype) and dtype in Mma.dtypes(),
-    "mmai": lambda dtype: _integer(dtype) and dtype in Mma.dtypes(),
-    "pack": _apart,
-    "print_tko": _computed,
+    "argmax": _computes,
+    "argmin": _computes,
+    "bitcast": _has_bits,
+    "clamp": lambda dtype: _computes(dtype) and not dtype.is_bool,
+    "constant": _converts,
+    "convert_scalar": _converts,
+    "convert_tile": _converts,
+    "cuda_tile_assert": _computes,  # not 0, as a condition
+    "cuda_tile_print": _computes,
+    "exti": lambda dtype: dtype.is_bool or (_is_integer(dtype) and dtype.bits < 64),
+    "ftof": _is_float,
+    "ftoi": _is_float,
+    "iota": _is_integer,
+    "itof": lambda dtype: dtype.is_bool or _is_integer(dtype),
+    "mmaf": lambda dtype: _is_float(dtype) and dtype in Mma.dtypes(),
+    "mmai": lambda dtype: _is_integer(dtype) and dtype in Mma.dtypes(),
+    "pack": _packs,
+    "print_tko": _computes,
     **dict.fromkeys(("insert", "repeat"), _any),
     "x @ y": lambda dtype: dtype in Mma.dtypes(),
     "matmul": lambda dtype: dtype in Mma.dtypes(),
     "mean": lambda dtype: dtype.is_float,
     "var": lambda dtype: dtype.is_float,
-    **dict.fromkeys(("philox", "rand", "randint", "randn"), _integer),
+    **dict.fromkeys(("philox", "rand", "randint", "randn"), _is_integer),
     **dict.fromkeys(("cummax", "cumprod", "cumsum", "scan_sum"), lambda dtype: dtype in DTYPES and not dtype.is_bool),
     "select": _any,  # of what is chosen; the condition is bool
-    "trunci": lambda dtype: _integer(dtype) and dtype.bits > 8,
-    "unpack": _bytes,
-    "round(x)": lambda dtype: _computed(dtype) and not dtype.is_bool,
-    "Tile.all": _computed,
-    "Tile.any": _computed,
-    "Tile.astype": _converted,
-    "Tile.pack": _apart,
+    "trunci": lambda dtype: _is_integer(dtype) and dtype.bits > 8,
+    "unpack": _unpacks,
+    "round(x)": lambda dtype: _computes(dtype) and not dtype.is_bool,
+    "Tile.all": _computes,
+    "Tile.any": _computes,
+    "Tile.astype": _converts,
+    "Tile.pack": _packs,
     "Tile.unpack": lambda dtype: dtype is f4e2m1fnx2,
 }
 """Dtypes by name, of entries that take other dtypes than their operation."""
@@ -266,7 +266,7 @@ def dtypes_of(name: str, op: type[Op]) -> tuple[DTypeLike, ...]:
     if rule is not None:
         return tuple(filter(rule, EVERY_DTYPE))
     if family(op) == "atomic":
-        return tuple(dtype for dtype in EVERY_DTYPE if _updated(name, dtype))
+        return tuple(dtype for dtype in EVERY_DTYPE if _updates(name, dtype))
     constraints = [each.constraint for each in op.fields.values() if each.kind == "operand"]
     tensor = TensorType(f32, (None,), (None,), 4)
     memory = (tensor, MutType(tensor, (1,)))
@@ -278,7 +278,7 @@ def dtypes_of(name: str, op: type[Op]) -> tuple[DTypeLike, ...]:
     return op.dtypes()
 
 
-def _updated(name: str, dtype: DTypeLike) -> bool:
+def _updates(name: str, dtype: DTypeLike) -> bool:
     update = re.fullmatch(r"atomic_(add|sub|and|or|xor|max|min|xchg)", name)
     if update is None:  # any update, or a comparison, which is of words
         sums = "cas" not in name and takes("addf", dtype)

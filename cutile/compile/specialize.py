@@ -33,7 +33,7 @@ LAUNCH: dict[str, str] = {
     "stream": "an operation is given a stream when it runs: k(...).sync_on(stream)",
     "target": "what inspect compiles for is called arch, such as arch='sm_90a'",
 }
-"""By keywords of launches in other libraries: how to write the same here."""
+"""How to write a launch's keyword of another library here, by that keyword."""
 
 
 @dataclass(frozen=True)

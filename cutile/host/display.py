@@ -29,7 +29,7 @@ from cutile.launch.views import View
 if TYPE_CHECKING:
     from cutile.host.tensor import Tensor
 
-__all__ = ("MAX_SHOWN", "Shown", "card", "drawing")
+__all__ = ("MAX_SHOWN", "PrintsValues", "card", "drawing")
 
 _MAX_SIDE, _MIN_SIDE = 180.0, 8.0  # pixels
 _MAX_BORDERS = 64  # tile borders drawn along an axis; more tiles become a shade
@@ -113,7 +113,7 @@ _MAX_READ_BYTES = 1 << 20  # bytes of one read; on a GPU it copies all between i
 _streams: weakref.WeakKeyDictionary[Device, Stream] = weakref.WeakKeyDictionary()
 
 
-class Shown:
+class PrintsValues:
     """The part of `Tensor` that prints it, and draws it in notebooks."""
 
     __slots__ = ()

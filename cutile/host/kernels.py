@@ -227,9 +227,9 @@ class ScanTiles:
     """The tiles of `scan_kernel` on one kind of device, for 256 threads.
 
     Attributes:
-        shared_bytes: shared memory of a multiprocessor that the device has at least.
-        elements: of a tile, by the bits of one; halves are scanned in f32, as 32 bits.
-        occupancy: tile blocks on a multiprocessor, by the bits of an element: others load while one waits.
+        shared_bytes: bytes of shared memory that a multiprocessor of the device has at least.
+        elements: elements of a tile, by the bits of an element. Halves are scanned in f32, as 32 bits.
+        occupancy: tile blocks on a multiprocessor, by the bits of an element. Some load while others wait for totals.
     """
 
     shared_bytes: int
@@ -237,11 +237,11 @@ class ScanTiles:
     occupancy: dict[int, int]
 
 
-_FOUR, _THREE = {8: 4, 16: 4, 32: 4, 64: 3}, {8: 3, 16: 3, 32: 3, 64: 3}
+_OCCUPANCY_OF_4, _OCCUPANCY_OF_3 = {8: 4, 16: 4, 32: 4, 64: 3}, {8: 3, 16: 3, 32: 3, 64: 3}  # by the bits of an element
 SCAN_TILES = (
-    ScanTiles(228 << 10, {8: 8192, 16: 8192, 32: 10240, 64: 4096}, _FOUR),
-    ScanTiles(164 << 10, {8: 8192, 16: 8192, 32: 8192, 64: 4096}, _FOUR),
-    ScanTiles(0, {8: 6144, 16: 6144, 32: 6144, 64: 3072}, _THREE),
+    ScanTiles(228 << 10, {8: 8192, 16: 8192, 32: 10240, 64: 4096}, _OCCUPANCY_OF_4),  # Hopper
+    ScanTiles(164 << 10, {8: 8192, 16: 8192, 32: 8192, 64: 4096}, _OCCUPANCY_OF_4),  # A100
+    ScanTiles(0, {8: 6144, 16: 6144, 32: 6144, 64: 3072}, _OCCUPANCY_OF_3),
 )
 """From the most shared memory to the least. A tile is exchanged through shared memory, so that its bytes times the
 occupancy have to fit. Larger tiles of 32 bits are faster (H200, `docs/benchmarks/memory`); none spills registers."""
@@ -357,7 +357,7 @@ class ScanSizes:
 
     Attributes:
         tile: elements of a tile.
-        words: of the state (see `scan_blocks`).
+        words: words of u64 of the state (see `scan_blocks`).
         occupancy: tile blocks on a multiprocessor.
     """
 
@@ -379,6 +379,6 @@ def scan_launch(
 ) -> KernelOp:
     """The launch that scans `x` onto the tiles of `y`; its `state` is zeros."""
     launch = scan_kernel(function, identity)(y, x, state, WIDE=int(dtype.is_half))
-    if function is not operator.add:  # nobody knows its registers, so no occupancy is asked for
+    if function is not operator.add:  # its registers are unknown: an occupancy might make it spill
         return launch.compile_options(CompileOptions(num_worker_warps=8))
     return launch.compile_options(CompileOptions(num_worker_warps=8, occupancy=occupancy))
