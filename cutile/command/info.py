@@ -1,4 +1,4 @@
-"""`python -m cutile info` and `cache`: what is installed, and what is kept on disk.
+"""`python -m cutile info` and `cache`: the installation, and the disk cache.
 
 `info` prints devices, versions and settings, and tries every backend; for one that does not work, it shows why. `cache`
 lists or removes the compiled kernels on disk.

@@ -167,7 +167,7 @@ class Entry(NamedTuple):
 
 
 def cache_folder(named: Path | None) -> Path:
-    """The cache folder that the environment names (`Config.cache_directory`); else the platform's for this user."""
+    """The cache folder: `named`, of `Config.cache_directory`; else the platform's."""
     if named is not None:
         return named
     import platformdirs  # here: each import delays a first launch, and the environment often names the folder

@@ -367,7 +367,10 @@ def enqueue_copy_across(context: ExecutionContext, destination: View, source: Vi
 
 
 def _preparations(*views: View) -> Iterable[Callable[[], object]]:
-    """Functions that wait for the host's pending work on views, before a GPU's stream uses them."""
+    """Functions that wait for the host's pending work on views.
+
+    A GPU's stream may use the views then.
+    """
     for view in views:
         if view.storage.device.kind == "host":
             yield lambda storage=view.storage: wait_for_writer(storage, readers=True)

@@ -221,7 +221,7 @@ def _value(text: str, names: Sequence[str], checked: Sequence[Checked], grid: Gr
 
 
 def _explain(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked], grid: Grid) -> None:
-    """Evaluate the checks of a launch one by one, and raise LaunchError for the first that fails."""
+    """Evaluate the checks one by one; raise LaunchError for the first that fails."""
     kernel = compiled.program.function.name
     for text in compiled.facts.get("preconditions", ()):
         try:
@@ -237,7 +237,10 @@ def _explain(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked
 
 
 def _explain_indices(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked], grid: Grid) -> None:
-    """Raise LaunchError for the first index check that fails. Its fields are in `cutile/passes/bounds.py`."""
+    """Raise LaunchError for the first index check that fails.
+
+    The fields of a check are described in `cutile/passes/bounds.py`.
+    """
     kernel = compiled.program.function.name
     for name, axis, step, low, high, count, guards, place in compiled.facts.get("launch_checks", ()):
         if not all(_value(guard, names, checked, grid) for guard in guards):

@@ -270,7 +270,7 @@ def recognizer_text(signature: Signature, ops: Sequence[int] = ()) -> str:
 
 
 def _plan_words(signature: Signature) -> tuple[str, list[str], str]:
-    """The key of a plan, conditions that only the general way can judge, and the grid; all as text."""
+    """A plan's key, conditions that leave it to the general way, the grid; as text."""
     tensors = [(i, each) for i, each in enumerate(signature.parameters) if each.kind != "scalar"]
     keys = [f"c{i}.facts," if each.declares else f"c{i}.layout," for i, each in tensors]
     disagreeing = [

@@ -1,4 +1,4 @@
-"""The backend and the target of a launch: the device's own, or those of a `with` block."""
+"""Backend and target of a launch: the device's own, or those of a `with` block."""
 
 from __future__ import annotations
 

@@ -462,7 +462,7 @@ def _rounded_extents(launch: LaunchFacts) -> object:
 
 
 def rounded(shape: Sequence[int]) -> tuple[int, ...]:
-    """Extents rounded up to powers of two, by which launches of like sizes share a choice.
+    """Extents rounded up to powers of two: launches of like sizes share a choice.
 
     >>> rounded((1, 5, 64))
     (1, 8, 64)

@@ -262,7 +262,10 @@ class Output:
 
     @classmethod
     def of(cls, name: str, view: View) -> Output:
-        """The output in a view's elements. With negative strides, some lie before that of index 0."""
+        """The output in a view's elements.
+
+        With negative strides, some of them lie before that of index 0.
+        """
         return cls(name, view.dtype, view.shape, view.strides, (view.offset - view.start) // (view.dtype.bits // 8))
 
     def elements(self, data: Bytes) -> np.ndarray[Any, Any]:
