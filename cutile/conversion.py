@@ -112,8 +112,9 @@ def round_to(x: Array, target: DTypeLike, rounding: str = NEAREST_EVEN) -> Array
 def _to_bf16(x: Array) -> Array:
     """Numbers of float64 as bf16, each rounded once to nearest even.
 
-    It takes a twentieth of the time of the general way. bfloat16 of ml_dtypes rounds numbers of float32. To float32 they are rounded to odd: towards zero, and the last bit
-    is 1 if that lost something. It has 16 bits more, so that a number just off the middle of two bf16 stays off it.
+    It takes a twentieth of the time of the general way. bfloat16 of ml_dtypes rounds numbers of float32, to which they
+    are rounded to odd first: towards zero, and the last bit is 1 if that lost something. A float32 has 16 bits more
+    than a bf16, so that a number just off the middle of two bf16 stays off it.
     """
     near = np.asarray(x.astype(np.float32))
     raw = near.view(np.uint32)
