@@ -225,7 +225,11 @@ class Mesh:
         return self._spread([api.from_numpy(part) for part in parts], axis, extent=array.shape[axis])
 
     def replicate(self, array: Any) -> DeviceOp[Sharded]:
-        """Bring an array to each device."""
+        """Bring an array to each device.
+
+        Args:
+            array: an array or list, as for `api.from_numpy`.
+        """
         array = np.asarray(array)
         return self._spread([api.from_numpy(array) for _ in self.devices], None)
 
@@ -251,6 +255,12 @@ class Mesh:
         Raises:
             ValueError: an argument is on another mesh, or the results do not fit together.
             TypeError: the function returns no operation.
+
+        Example:
+            >>> with Mesh([Device.host()] * 2) as mesh:
+            ...     x = mesh.shard([1.0, 2.0, 3.0, 4.0]).sync()
+            ...     mesh.map(api.convert, x, "i32").sync().to_numpy().sync()
+            array([1, 2, 3, 4], dtype=int32)
         """
         for argument in arguments:
             if isinstance(argument, Sharded) and argument.mesh is not self:
@@ -298,6 +308,12 @@ class Mesh:
         Raises:
             ValueError: there is no such axis, it is shorter than the mesh, or `x` is on another mesh.
             TypeError: `layout` is neither an axis nor None.
+
+        Example:
+            >>> with Mesh([Device.host()] * 2) as mesh:
+            ...     x = mesh.shard(np.ones((4, 6), np.float32), axis=0).sync()
+            ...     [part.shape for part in x.parts], [part.shape for part in x.reshard(1).sync().parts]
+            ([(2, 6), (2, 6)], [(4, 3), (4, 3)])
         """
         if x.mesh is not self:
             raise ArgumentError(f"reshard: {x!r} is on another mesh")

@@ -236,7 +236,7 @@ def copy_host_to_device(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[
 
     Args:
         array: a NumPy array with any strides (also of ml_dtypes), a list, or a number.
-        dtype: the element type of the tensor; the array's own by default.
+        dtype: the element type of the tensor; the array's own by default. Elements are converted as by `convert`.
 
     Raises:
         ArgumentTypeError: there is no such element type, or the elements are no real numbers.
@@ -254,7 +254,7 @@ def copy_host_to_device(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[
 def from_numpy(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[Tensor]:
     """`copy_host_to_device` under the name that PyTorch has for it.
 
-    Unlike PyTorch's function, it copies on the CPU too.
+    Unlike PyTorch's function, it copies on the CPU too. Arguments and errors are those of `copy_host_to_device`.
 
     Example:
         >>> import numpy as np
@@ -338,6 +338,10 @@ def copy_device_to_host_vec(tensor: Tensor) -> DeviceOp[Array]:
 
     `tensor.to_host_vec()`.
 
+    Raises:
+        ArgumentTypeError: `tensor` is no tensor.
+        OwnershipError: it is held, or an operation that has not finished writes it.
+
     Example:
         >>> from cutile import api
         >>> x = api.eye(2).sync()
@@ -352,6 +356,10 @@ def copy_device_to_host_vec(tensor: Tensor) -> DeviceOp[Array]:
 
 def dup(tensor: Tensor) -> DeviceOp[Tensor]:
     """An op that yields a copy of a tensor, contiguous: `tensor.dup()`.
+
+    Raises:
+        ArgumentTypeError: `tensor` is no tensor.
+        OwnershipError: it is held, or an operation that has not finished writes it.
 
     Example:
         >>> from cutile import api

@@ -96,6 +96,11 @@ class Autotuner:
         """Try only configurations for which `keep(config)` is true.
 
         After several calls, all of their functions must be true.
+
+        Example:
+            >>> tuner = Autotuner("gemm").configs(BM=[64, 128], BN=[64, 256])
+            >>> tuner.prune(lambda config: config.BM * config.BN <= 128 * 64) is tuner
+            True
         """
         self._keeps.append(keep)
         return self
@@ -130,6 +135,13 @@ class Autotuner:
             judge: called with the operation's result. False or an AssertionError refuses it; None and true pass.
             poison: called before that run, to spoil the outputs. If it returns an operation, that is run. Without
                 `poison`, a configuration that writes nothing may pass with the outputs of an earlier one.
+
+        Example:
+            >>> from cutile import api
+            >>> y = api.zeros((64,)).sync()
+            >>> tuner = Autotuner("copy").configs(tile=[16, 64])
+            >>> tuner.check(lambda out: bool((out.y.numpy() == 1).all()), poison=lambda: api.fill(y, 0.0)) is tuner
+            True
         """
         self._judge, self._poison = judge, poison
         return self
