@@ -18,7 +18,7 @@ from cutile.errors import TuningError
 from cutile.launch.searching import Configuration, Space
 from cutile.launch.views import OpenTiledView, TiledView, View
 from cutile.tune.choices import Choice, digest_of, load, save
-from cutile.tune.launches import BENCH, rounded
+from cutile.tune.launches import BENCH, rounded_extents
 from cutile.tune.log import Invalid
 from cutile.tune.memory import Backup, Bytes, Fetch, Output, Region, difference, written_by
 from cutile.tune.record import Provenance, submitted
@@ -60,7 +60,9 @@ def _part(argument: Any) -> Hashable:
     leaves = list(_leaves(argument))
     if not any(isinstance(leaf, View) for leaf in leaves):
         return repr(argument)
-    return tuple((str(leaf.layout), rounded(leaf.shape)) if isinstance(leaf, View) else repr(leaf) for leaf in leaves)
+    return tuple(
+        (str(leaf.layout), rounded_extents(leaf.shape)) if isinstance(leaf, View) else repr(leaf) for leaf in leaves
+    )
 
 
 def search(name: str, make: Make, space: Space, key: str, device: Device) -> CompositeChoice:

@@ -37,7 +37,7 @@ from cutile.tune.search import DeviceOracle, InvalidError, Search
 from cutile.tune.space import Config, GridSearch
 from cutile.tune.table import NotebookTable, Tuned, default_progress
 
-__all__ = ("KernelSearch",)
+__all__ = ("KernelSearch", "rounded_extents")
 
 BENCH = BenchOptions(warmup_ms=5.0, rep_ms=30.0)
 """How long a measurement takes by default. Medians may be rough, since the run-off decides between the two best."""
@@ -458,13 +458,15 @@ def _part(launch: LaunchFacts, position: int, axis: int | None) -> object:
 
 def _rounded_extents(launch: LaunchFacts) -> object:
     """The extents of tensors, rounded up to powers of two."""
-    return tuple(rounded(each.shape) for each in launch.checked if isinstance(each, View | TiledView | OpenTiledView))
+    return tuple(
+        rounded_extents(each.shape) for each in launch.checked if isinstance(each, View | TiledView | OpenTiledView)
+    )
 
 
-def rounded(shape: Sequence[int]) -> tuple[int, ...]:
+def rounded_extents(shape: Sequence[int]) -> tuple[int, ...]:
     """Extents rounded up to powers of two: launches of like sizes share a choice.
 
-    >>> rounded((1, 5, 64))
+    >>> rounded_extents((1, 5, 64))
     (1, 8, 64)
     """
     return tuple(1 << (extent - 1).bit_length() for extent in shape)
