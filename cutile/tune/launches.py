@@ -425,7 +425,7 @@ def _key_function(launchable: Launchable, key: Key | None) -> Callable[[LaunchFa
         GenericsError: a text of the key names no parameter, and no extent of a parameter.
     """
     if key is None:
-        return _rounded_extents
+        return _default_key
     if callable(key):
         return lambda launch: _hashable_key(key(*launch.arguments), launchable.name)
     names = launchable.kernel.signature.names
@@ -456,7 +456,7 @@ def _part(launch: LaunchFacts, position: int, axis: int | None) -> object:
     return shape[axis]
 
 
-def _rounded_extents(launch: LaunchFacts) -> object:
+def _default_key(launch: LaunchFacts) -> object:
     """The extents of tensors, rounded up to powers of two."""
     return tuple(
         rounded_extents(each.shape) for each in launch.checked if isinstance(each, View | TiledView | OpenTiledView)
