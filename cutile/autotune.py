@@ -32,7 +32,7 @@ _KEYWORDS: dict[str, str] = {
     "restore_value": "trials run on copies of what the kernel writes",
     "warmup": _BENCH.format("warmup_ms=25.0"),
 }
-"""By keywords of other libraries' decorators: how to write the same here."""
+"""How to write a decorator's keyword of another library here, by that keyword."""
 
 
 @own_keywords(_KEYWORDS)

@@ -97,12 +97,12 @@ def scan_unchecked(state: SharedMut, total: Tile, identity: Any, function: Calla
     _leave(state, capacity, block, total)
     # Blocks start in the order of their indices, so that all that this one waits for have started.
     lanes = iota((LANES,))
-    needed = (lanes <= at) & ((lanes > 0) | (group > 0))
+    mask = (lanes <= at) & ((lanes > 0) | (group > 0))
     places = select(lanes == 0, capacity + group - 1, group * size + lanes - 1)
-    bits = _words(state, places, needed)
+    bits = _words(state, places, mask)
     if total.dtype.bits == 64:
-        bits = bits | (_words(state, places + 2 * capacity, needed) << 32)
-    values = select(needed, _value_of(bits, total.dtype), constant(identity, (LANES,), total.dtype))
+        bits = bits | (_words(state, places + 2 * capacity, mask) << 32)
+    values = select(mask, _value_of(bits, total.dtype), constant(identity, (LANES,), total.dtype))
     before = reduce(values, 0, identity, function)
     if at == size - 1:
         _leave(state, capacity, capacity + group, function(before, total))
@@ -121,11 +121,11 @@ def _capacity(state: SharedMut, total: Any) -> Any:
     return state.shape[0] // (4 if total.dtype.bits == 64 else 2)
 
 
-def _words(state: SharedMut, places: Any, needed: Any) -> Any:
+def _words(state: SharedMut, places: Any, mask: Any) -> Any:
     """The values of some words, once all of them are written."""
-    words = gather(state, places, mask=needed, padding_value=READY, ordering=ordering.RELAXED)
+    words = gather(state, places, mask=mask, padding_value=READY, ordering=ordering.RELAXED)
     while reduce_min((words >> 32).astype(i32), 0) == 0:
-        words = gather(state, places, mask=needed, padding_value=READY, ordering=ordering.RELAXED)
+        words = gather(state, places, mask=mask, padding_value=READY, ordering=ordering.RELAXED)
     return words & (READY - 1)
 
 

@@ -254,13 +254,13 @@ class Composite(Generic[P, R]):
         parameters = inspect.signature(self._function).parameters.values()
         own = [parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY]
         for number, config in enumerate(space.configs):
-            strange: object = config
+            wrong: object = config
             if isinstance(config, Mapping):
-                strange = next((name for name in cast("Mapping[str, Any]", config) if name not in own), None)
-            if strange is not None:
+                wrong = next((name for name in cast("Mapping[str, Any]", config) if name not in own), None)
+            if wrong is not None:
                 raise GenericsError(
                     f"{self._name}: configuration {number}: expected a dictionary of its keyword-only parameters "
-                    f"({', '.join(own) or 'it has none'}), got {strange!r}"
+                    f"({', '.join(own) or 'it has none'}), got {wrong!r}"
                 )
         if space.key is not None and not callable(space.key):
             raise GenericsError(f"{self._name}: key: expected a function of its arguments, got {space.key!r}")

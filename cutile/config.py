@@ -84,9 +84,9 @@ def load() -> Config:
         ValueError: a variable holds something it cannot mean; the message names it and what it may be.
     """
     words = tuple(word.strip() for word in os.environ.get("CUTILE_DUMP", "").split(",") if word.strip())
-    unknown = [word for word in words if word not in (*STAGES, "all")]
-    if unknown:
-        raise ValueError(f"CUTILE_DUMP names no stage {unknown[0]!r}; there are {', '.join(STAGES)} and all")
+    unknown_words = [word for word in words if word not in (*STAGES, "all")]
+    if unknown_words:
+        raise ValueError(f"CUTILE_DUMP names no stage {unknown_words[0]!r}; there are {', '.join(STAGES)} and all")
     return Config(
         dump=STAGES if "all" in words else words,
         dump_directory=_path("CUTILE_DUMP_DIR"),

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from cutile.dtypes import DTypeLike, FloatFormat, f4e2m1fn, f4e2m1fnx2, f16, f32, f64, i32, i64, tf32, u64
+from cutile.dtypes import DTypeLike, FloatFormat, bf16, f4e2m1fn, f4e2m1fnx2, f16, f32, f64, i32, i64, tf32, u64
 from cutile.errors import as_text
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -84,8 +84,11 @@ def round_to(x: Array, target: DTypeLike, rounding: str = NEAREST_EVEN) -> Array
     """Numbers of float64 or long double as a float type's elements, each rounded once."""
     format = target.format
     assert format is not None
-    if rounding == NEAREST_EVEN and x.dtype == np.float64 and target in (f16, f32, f64):
-        return x.astype(target.numpy)
+    if rounding == NEAREST_EVEN and x.dtype == np.float64:
+        if target in (f16, f32, f64):
+            return x.astype(target.numpy)
+        if target is bf16:
+            return _to_bf16(x)
     nan = np.isnan(x)
     finite = np.where(np.isfinite(x), x, 0)
     _, exponent = np.frexp(finite)
@@ -99,11 +102,27 @@ def round_to(x: Array, target: DTypeLike, rounding: str = NEAREST_EVEN) -> Array
     over = (np.abs(rounded) > format.largest) & np.isfinite(x)
     rounded = np.where(over, _beyond(x, format, rounding), rounded)
     rounded = np.where(np.isinf(x), np.copysign(format.largest, x) if format.saturates else x, rounded)
-    stored = np.asarray(np.where(nan, 1, rounded)).astype(target.numpy)
+    result = np.asarray(np.where(nan, 1, rounded)).astype(target.numpy)
     if format.nan is None:
-        return np.where(nan, np.asarray(format.largest).astype(target.numpy), stored)  # pyright: ignore[reportUnknownVariableType]
-    bits = stored.view(_UNSIGNED[target.bits // 8])
+        return np.where(nan, np.asarray(format.largest).astype(target.numpy), result)  # pyright: ignore[reportUnknownVariableType]
+    bits = result.view(_UNSIGNED[target.bits // 8])
     return np.where(nan, bits.dtype.type(format.nan), bits).view(target.numpy)
+
+
+def _to_bf16(x: Array) -> Array:
+    """Numbers of float64 as bf16, each rounded once to nearest even.
+
+    It takes a twentieth of the time of the general way. bfloat16 of ml_dtypes rounds numbers of float32, to which they
+    are rounded to odd first: towards zero, and the last bit is 1 if that lost something. A float32 has 16 bits more
+    than a bf16, so that a number just off the middle of two bf16 stays off it.
+    """
+    near = np.asarray(x.astype(np.float32))
+    raw = near.view(np.uint32)
+    raw -= np.abs(near) > np.abs(x)  # the float32 next to it, towards zero
+    raw |= raw.view(np.float32) != x
+    rounded = raw.view(np.float32).astype(bf16.numpy)
+    assert bf16.format is not None
+    return np.where(np.isnan(x), np.uint16(bf16.format.nan or 0), rounded.view(np.uint16)).view(bf16.numpy)
 
 
 def _to_int(x: Array, target: DTypeLike, rounding: str) -> Array:
@@ -155,8 +174,10 @@ def holds(target: DTypeLike, source: DTypeLike) -> bool:
     """
     to, of = target.format, source.format
     if to is not None and of is not None:
-        reaches = to.least_exponent - to.mantissa <= of.least_exponent - of.mantissa  # the smallest denormal number
-        return reaches and to.mantissa >= of.mantissa and to.largest >= of.largest and not to.saturates
+        reaches_smallest = (
+            to.least_exponent - to.mantissa <= of.least_exponent - of.mantissa
+        )  # the smallest denormal number
+        return reaches_smallest and to.mantissa >= of.mantissa and to.largest >= of.largest and not to.saturates
     if of is not None or f4e2m1fnx2 in (source, target):
         return source is target
     digits = source.bits - (source.is_signed) if not source.is_bool else 1

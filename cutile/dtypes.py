@@ -130,15 +130,15 @@ class DTypeMeta(type):
     @property
     def max(cls) -> Any:
         """The largest finite number."""
-        known = cls._integers()
-        return cls._floats("max").largest if known is None else known[1]
+        limits = cls._integers()
+        return cls._floats("max").largest if limits is None else limits[1]
 
     @property
     def min(cls) -> Any:
         """The smallest finite number: the most negative one, or 0 of unsigned integers."""
-        known = cls._integers()
-        if known is not None:
-            return known[0]
+        limits = cls._integers()
+        if limits is not None:
+            return limits[0]
         format = cls._floats("min")
         return 2.0**format.least_exponent if format.positive else -format.largest
 
@@ -374,9 +374,9 @@ _OTHERS_PREFIX: Final = r"^(b?f|i|u)(?:p|loat|nt|int)(?=\d)"  # of fp16, bfloat1
 def _known(spec: object = "") -> str:
     """All element types' names, behind the one that a foreign name may mean."""
     name = re.sub(_OTHERS_PREFIX, r"\1", _name(spec).rpartition(".")[2])
-    near = [name] if name in BY_NAME else closest(name, BY_NAME)
-    meant = f"did you mean {near[0]!r}? " if near else ""
-    return f"{meant}there are {', '.join(each.name for each in EVERY_DTYPE)}"
+    guesses = [name] if name in BY_NAME else closest(name, BY_NAME)
+    guess = f"did you mean {guesses[0]!r}? " if guesses else ""
+    return f"{guess}there are {', '.join(each.name for each in EVERY_DTYPE)}"
 
 
 def _name(spec: object) -> str:

@@ -168,10 +168,10 @@ class Kernel:
             values = {**defaults, **values}
         missing = [name for name in names if name not in values]
         if missing:
-            strange = ", ".join(name for name in named if name not in signature.generic_names)
+            unknown = ", ".join(name for name in named if name not in signature.generic_names)
             raise ArgumentError(
                 f"{signature.name} takes {len(names)} arguments ({', '.join(names)}); missing: {', '.join(missing)}"
-                + (f"; it has none called {strange}" if strange else "")
+                + (f"; it has none called {unknown}" if unknown else "")
             )
         try:
             generics = launchable.kernel.generics(None, named)
@@ -240,10 +240,10 @@ class Kernel:
 
         def __getattr__(self, name: str) -> NoReturn:
             kernel = self.__dict__.get("__name__", "kernel")
-            said = f"kernel {kernel!r} has no attribute {name!r}"
+            words = f"kernel {kernel!r} has no attribute {name!r}"
             if not name.startswith("_") and hasattr(KernelOp, name):
-                said += f": a launch has it, which a call makes: {kernel}(...).{name}"
-            raise AttributeError(said, name=name, obj=self)
+                words += f": a launch has it, which a call makes: {kernel}(...).{name}"
+            raise AttributeError(words, name=name, obj=self)
 
     def inspect(self, *arguments: Any, stage: str = "source", arch: str | None = None, **named: Any) -> str:
         """The text of one stage of the compilation for these arguments.
@@ -265,8 +265,8 @@ class Kernel:
             True
         """
         launchable = self.launchable
-        launchable, given, generics = self._bound_arguments(launchable, arguments, named)
-        return Listing(launchable.render(given, generics, self._options, stage, arch))
+        launchable, parts, generics = self._bound_arguments(launchable, arguments, named)
+        return Listing(launchable.render(parts, generics, self._options, stage, arch))
 
     def explain(self, *arguments: Any, arch: str | None = None, **named: Any) -> str:
         """The plan for these arguments in some ten lines, and why it is not faster.
@@ -398,8 +398,8 @@ def _result(kernel: str, names: Sequence[str]) -> type[tuple[Any, ...]]:
     def html(self: tuple[Any, ...]) -> str:
         return result_html(self)
 
-    shown = {"_repr_pretty_": pretty, "_repr_html_": html}
-    return type(kernel, (fields,), {"__slots__": (), "__getattr__": missing, "__module__": __name__, **shown})
+    display = {"_repr_pretty_": pretty, "_repr_html_": html}
+    return type(kernel, (fields,), {"__slots__": (), "__getattr__": missing, "__module__": __name__, **display})
 
 
 class _Declaration(TypedDict, total=False):
@@ -425,7 +425,7 @@ _KEYWORDS: dict[str, str] = {
     "num_warps": _OPTIONS.format("num_worker_warps=4"),
     "num_ctas": _OPTIONS.format("num_cta_in_cga=2"),
 }
-"""By keywords of other libraries' decorators: how to write the same here."""
+"""How to write a decorator's keyword of another library here, by that keyword."""
 
 
 @overload

@@ -66,14 +66,14 @@ class Location:
 
     def show(self) -> str:
         """The line with a caret under the expression, and the chain of inlined calls."""
-        stripped = self.text.lstrip()
-        indent = len(self.text) - len(stripped)
+        text = self.text.lstrip()
+        indent = len(self.text) - len(text)
         start = max(self.column - indent, 0)
-        width = max(min(self.end_column - indent, len(stripped)) - start, 1)
-        stripped, start, width = _cut(stripped, start, width)
+        width = max(min(self.end_column - indent, len(text)) - start, 1)
+        text, start, width = _cut(text, start, width)
         file = cell_of(self.file) or f'File "{self.file}"'
         lines = [f"  {file}, line {self.line}" + (f", in {self.function}" if self.function else "")]
-        lines += [f"    {stripped}", "    " + " " * start + "^" * width]
+        lines += [f"    {text}", "    " + " " * start + "^" * width]
         if self.caller is not None:
             lines += ["  inlined here:", self.caller.show()]
         return "\n".join(lines)
@@ -101,9 +101,9 @@ def _cut(text: str, start: int, width: int) -> tuple[str, int, int]:
         return text, start, width
     end = start + width
     place = text[start:end]
-    most = _MAX_LINE - 2 * _MARGIN
-    if width > most:  # its two ends
-        half = (most - len(_DOTS)) // 2
+    room = _MAX_LINE - 2 * _MARGIN
+    if width > room:  # its two ends
+        half = (room - len(_DOTS)) // 2
         place = place[:half] + _DOTS + place[-half:]
     before = text[max(start - _MARGIN, 0) : start]
     before = before if start <= _MARGIN else _DOTS + before
@@ -314,17 +314,17 @@ def own_keywords(remedies: Mapping[str, str], more: str = "") -> Callable[[F], F
     """
 
     def decorate(function: F) -> F:
-        takes = inspect.signature(function).parameters
+        parameters = inspect.signature(function).parameters
 
         @functools.wraps(function)
         def checked(*args: Any, **named: Any) -> Any:
             for name in named:
-                if name not in takes:
-                    near = closest(name, takes)
-                    remedy = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(takes)}"
+                if name not in parameters:
+                    guesses = closest(name, parameters)
+                    remedy = f"did you mean {guesses[0]!r}?" if guesses else f"it takes {', '.join(parameters)}"
                     raise ArgumentTypeError(f"{function.__name__} takes no {name!r}: {remedies.get(name, remedy)}")
-            if more and len(args) > len(takes):
-                names = ", ".join(takes)
+            if more and len(args) > len(parameters):
+                names = ", ".join(parameters)
                 raise ArgumentTypeError(f"{function.__name__} takes ({names}), got {len(args)} arguments: {more}")
             return function(*args, **named)
 

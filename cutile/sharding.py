@@ -107,8 +107,8 @@ class Sharded:
             raise ArgumentError(f"expected parts of one dtype that agree {where}, got {what}")
         if axis is None:
             return cls(mesh, tuple(parts), layout)
-        mine = [shape[axis] for shape in shapes]
-        return cls(mesh, tuple(parts), axis, _extents(mesh, axis, mine, extent, like))
+        own_extents = [shape[axis] for shape in shapes]
+        return cls(mesh, tuple(parts), axis, _extents(mesh, axis, own_extents, extent, like))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -142,28 +142,30 @@ class Sharded:
         return self.to_numpy().sync()
 
     def __repr__(self) -> str:
-        how = "replicated" if self.layout is None else f"split along axis {self.layout}"
-        how = "partial sums" if self.layout == PARTIAL else how
-        return f"<Sharded {self.dtype}{list(self.shape)} over {len(self.mesh)} devices, {how}>"
+        layout = "replicated" if self.layout is None else f"split along axis {self.layout}"
+        layout = "partial sums" if self.layout == PARTIAL else layout
+        return f"<Sharded {self.dtype}{list(self.shape)} over {len(self.mesh)} devices, {layout}>"
 
 
 def _extents(
-    mesh: Mesh, axis: int, mine: Sequence[int], extent: int | None, like: Sequence[tuple[int, ...]]
+    mesh: Mesh, axis: int, own_extents: Sequence[int], extent: int | None, like: Sequence[tuple[int, ...]]
 ) -> tuple[int, ...]:
     """The extents of all parts along an axis, of which this process has `mine`."""
     ranks = mesh.communicator.ranks
     if extent is not None:
         like = [tuple(stop - start for start, stop in _bounds(extent, len(mesh)))]
     elif len(ranks) == len(mesh):
-        return tuple(mine)
-    matching = {extents for extents in like if [extents[rank] for rank in ranks] == list(mine)}
-    if len(matching) == 1:
-        return matching.pop()
+        return tuple(own_extents)
+    candidates = {extents for extents in like if [extents[rank] for rank in ranks] == list(own_extents)}
+    if len(candidates) == 1:
+        return candidates.pop()
     if extent is not None:
-        raise ArgumentError(f"extent: an axis of {extent} elements has parts of {like[0]}, and these have {mine}")
+        raise ArgumentError(
+            f"extent: an axis of {extent} elements has parts of {like[0]}, and these have {own_extents}"
+        )
     raise ArgumentError(
-        f"the parts of this process have {mine} elements along axis {axis}, and those of the other processes are not "
-        "known: pass extent=, the elements of the whole axis"
+        f"the parts of this process have {own_extents} elements along axis {axis}, and those of the other processes "
+        "are not known: pass extent=, the elements of the whole axis"
     )
 
 
@@ -223,7 +225,11 @@ class Mesh:
         return self._spread([api.from_numpy(part) for part in parts], axis, extent=array.shape[axis])
 
     def replicate(self, array: Any) -> DeviceOp[Sharded]:
-        """Bring an array to each device."""
+        """Bring an array to each device.
+
+        Args:
+            array: an array or list, as for `api.from_numpy`.
+        """
         array = np.asarray(array)
         return self._spread([api.from_numpy(array) for _ in self.devices], None)
 
@@ -249,6 +255,12 @@ class Mesh:
         Raises:
             ValueError: an argument is on another mesh, or the results do not fit together.
             TypeError: the function returns no operation.
+
+        Example:
+            >>> with Mesh([Device.host()] * 2) as mesh:
+            ...     x = mesh.shard([1.0, 2.0, 3.0, 4.0]).sync()
+            ...     mesh.map(api.convert, x, "i32").sync().to_numpy().sync()
+            array([1, 2, 3, 4], dtype=int32)
         """
         for argument in arguments:
             if isinstance(argument, Sharded) and argument.mesh is not self:
@@ -296,6 +308,12 @@ class Mesh:
         Raises:
             ValueError: there is no such axis, it is shorter than the mesh, or `x` is on another mesh.
             TypeError: `layout` is neither an axis nor None.
+
+        Example:
+            >>> with Mesh([Device.host()] * 2) as mesh:
+            ...     x = mesh.shard(np.ones((4, 6), np.float32), axis=0).sync()
+            ...     [part.shape for part in x.parts], [part.shape for part in x.reshard(1).sync().parts]
+            ([(2, 6), (2, 6)], [(4, 3), (4, 3)])
         """
         if x.mesh is not self:
             raise ArgumentError(f"reshard: {x!r} is on another mesh")
@@ -309,8 +327,8 @@ class Mesh:
         if x.layout == layout:
             return value(x)
         if x.layout == PARTIAL:
-            summed = self._on_each(self.communicator.all_reduce, x.parts)
-            whole: DeviceOp[Sharded] = summed.map(lambda _: Sharded(self, x.parts, None))
+            sums = self._on_each(self.communicator.all_reduce, x.parts)
+            whole: DeviceOp[Sharded] = sums.map(lambda _: Sharded(self, x.parts, None))
         elif x.layout is None:
             whole = value(x)
         else:

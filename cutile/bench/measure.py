@@ -111,10 +111,10 @@ class Measurement:
         """
         if not 0 <= q <= 1:
             raise ArgumentError(f"quantile: expected a share between 0 and 1, got {q}")
-        ordered, place = sorted(self.times_ms), q * (len(self.times_ms) - 1)
+        times, place = sorted(self.times_ms), q * (len(self.times_ms) - 1)
         below = int(place)
-        above = min(below + 1, len(ordered) - 1)
-        return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+        above = min(below + 1, len(times) - 1)
+        return times[below] + (place - below) * (times[above] - times[below])
 
     def __repr__(self) -> str:
         runs = self.interval_ms
@@ -139,8 +139,8 @@ def do_bench(subject: Subject, options: BenchOptions = DEFAULT_BENCH, *, stream:
     Example:
         >>> from cutile import api
         >>> x = api.ones((1000,)).sync()
-        >>> found = do_bench(lambda: x.dup(), BenchOptions(warmup_ms=1, rep_ms=5))
-        >>> found.reps >= 5 and 0 < found.min_ms <= found.median_ms
+        >>> times = do_bench(lambda: x.dup(), BenchOptions(warmup_ms=1, rep_ms=5))
+        >>> times.reps >= 5 and 0 < times.min_ms <= times.median_ms
         True
     """
     with DeviceArm(subject, stream, clear_l2=options.clear_l2) as arm:
@@ -168,9 +168,9 @@ def measure(
         if last - begin >= options.warmup_ms / 1e3:
             break
     # The wall clock counts as well: making an operation and clearing caches take time outside of the timed span.
-    fitting = round(options.rep_ms / 1e3 / max(last - before, run_s * batch, 1e-9))
+    reps_in_time = round(options.rep_ms / 1e3 / max(last - before, run_s * batch, 1e-9))
     batch = _batch(run_s) if in_batches else 1
-    reps = min(max(fitting, options.min_reps), options.max_reps)
+    reps = min(max(reps_in_time, options.min_reps), options.max_reps)
     return Measurement(tuple(arm.run(batch) / batch * 1e3 for _ in range(reps)))
 
 
@@ -201,8 +201,8 @@ def do_bench_paired(
     Example:
         >>> from cutile import api
         >>> small, large = api.ones((1000,)).sync(), api.ones((1000000,)).sync()
-        >>> found = do_bench_paired(large.dup, small.dup, BenchOptions(warmup_ms=1, rep_ms=10))
-        >>> found.ratio.median < 1
+        >>> paired = do_bench_paired(large.dup, small.dup, BenchOptions(warmup_ms=1, rep_ms=10))
+        >>> paired.ratio.median < 1
         True
     """
     where = default_device().new_stream() if stream is None else stream

@@ -57,7 +57,7 @@ def interval(values: Sequence[float]) -> Interval:
     """
     if not values:
         raise ArgumentError("interval: expected at least one measurement")
-    ordered, n = sorted(values), len(values)
+    sorted_values, n = sorted(values), len(values)
     rank, below = 0, 0.0  # measurements left out at each end, and the probability that the median lies beyond one end
     while rank < (n - 1) // 2:
         below += math.comb(n, rank) / 2**n
@@ -65,7 +65,7 @@ def interval(values: Sequence[float]) -> Interval:
             break
         rank += 1
     first = max(rank - 1, 0)
-    return Interval(statistics.median(ordered), ordered[first], ordered[n - 1 - first], n)
+    return Interval(statistics.median(sorted_values), sorted_values[first], sorted_values[n - 1 - first], n)
 
 
 class Arm(Protocol):
@@ -146,19 +146,19 @@ def compare(first: Arm, second: Arm, budget: Budget, *, now: Callable[[], float]
         runs_s.append(arm.run(1))
     begin = now()
     while True:
-        for at, arm in enumerate((first, second)):
-            repeats = _repeats(turn_s, runs_s[at])
-            runs_s[at] = arm.run(repeats) / repeats
+        for side, arm in enumerate((first, second)):
+            repeats = _repeats(turn_s, runs_s[side])
+            runs_s[side] = arm.run(repeats) / repeats
         if now() - begin >= budget.warm_s:
             break
     repeats = _repeats(turn_s, runs_s[0]), _repeats(turn_s, runs_s[1])
     pairs: list[tuple[float, float]] = []
     for _ in range(budget.pairs):
         pair: list[float] = []
-        for at, arm in enumerate((first, second)):
+        for side, arm in enumerate((first, second)):
             if budget.pause_s:
                 time.sleep(budget.pause_s)
-            pair.append(arm.run(repeats[at]) / repeats[at])
+            pair.append(arm.run(repeats[side]) / repeats[side])
         pairs.append((pair[0], pair[1]))
     return Paired(
         interval([one for one, _ in pairs]).median,
@@ -310,9 +310,9 @@ class DeviceArm:
             self._empty_caches()
             self.stream.synchronize()
         start = time.perf_counter()
-        made = self._make()
-        if isinstance(made, DeviceOp):
-            op = cast("DeviceOp[Any]", made)
+        result = self._make()
+        if isinstance(result, DeviceOp):
+            op = cast("DeviceOp[Any]", result)
             start = time.perf_counter()  # again: building the operation does not count
             op.sync_on(self.stream)
         return time.perf_counter() - start

@@ -28,6 +28,7 @@ from cutile.entry import Kernel
 from cutile.errors import ArgumentError
 from cutile.frontend.parameters import Parameter
 from cutile.frontend.signature import Signature
+from cutile.host.shapes import row_major_strides
 
 
 def add(commands: Any) -> None:
@@ -67,8 +68,8 @@ def _add_option(group: Any, name: str, default: object, kind: str) -> None:
     elif kind == "bool | None":
         group.add_argument(flag, action=argparse.BooleanOptionalAction)
     elif name == "fast_math":
-        known = f"all, or some of {','.join(FAST_MATH)}; default: none"
-        group.add_argument(flag, type=_parts, nargs="?", const=FAST_MATH, metavar="PARTS", help=known)
+        help_text = f"all, or some of {','.join(FAST_MATH)}; default: none"
+        group.add_argument(flag, type=_parts, nargs="?", const=FAST_MATH, metavar="PARTS", help=help_text)
     else:
         group.add_argument(flag, type=int, metavar="N", help=None if default is None else f"default: {default}")
 
@@ -83,9 +84,9 @@ def run(options: argparse.Namespace) -> int:
     facts = read_facts(kernel.cache.signature, _pairs(options.arg, "--arg"))
     texts = _pairs(options.generic, "--generic")
     generics = kernel.cache.generics(None, {name: _constant(text) for name, text in texts.items()})
-    given = {each.name: getattr(options, each.name) for each in dataclasses.fields(CompileOptions)}
+    chosen_options = {each.name: getattr(options, each.name) for each in dataclasses.fields(CompileOptions)}
     default = kernel.cache.declared.default
-    hints = dataclasses.replace(default, **{name: value for name, value in given.items() if value is not None})
+    hints = dataclasses.replace(default, **{name: value for name, value in chosen_options.items() if value is not None})
     # The kernel's hints for the architecture count only beside its very default options, the same object.
     plan = kernel.cache.plan(facts, generics, default if hints == default else hints)
     target = target_named(options.arch)
@@ -184,24 +185,19 @@ def _tensor(parameter: Parameter, text: str | None) -> TensorFacts:
         raise ArgumentError(f"--arg {parameter.name}={text}: {error}") from None
     shape, tile, map_ = _numbers(form["shape"]), _numbers(form["tile"] or ""), _numbers(form["map"] or "")
     if (parameter.kind == "mut") != bool(tile):
-        wanted = "a partition: add its tile, as in /(16,16)" if parameter.kind == "mut" else "a tensor, without a tile"
-        raise ArgumentError(f"--arg {parameter.name}={text}: {parameter.name!r} takes {wanted}")
+        kind = "a partition: add its tile, as in /(16,16)" if parameter.kind == "mut" else "a tensor, without a tile"
+        raise ArgumentError(f"--arg {parameter.name}={text}: {parameter.name!r} takes {kind}")
     if parameter.mapped != bool(map_):
-        wanted = "a mapped partition: add its map, as in /(16,16)/(2,1)" if parameter.mapped else "no map"
-        raise ArgumentError(f"--arg {parameter.name}={text}: {parameter.name!r} takes {wanted}")
+        kind = "a mapped partition: add its map, as in /(16,16)/(2,1)" if parameter.mapped else "no map"
+        raise ArgumentError(f"--arg {parameter.name}={text}: {parameter.name!r} takes {kind}")
     if len(map_) not in (0, len(tile)) or 0 in map_:
         raise ArgumentError(
             f"--arg {parameter.name}={text}: a map has a positive number for each axis of the tile {tile}, got {map_}"
         )
-    strides: list[int] = []
-    step = 1
-    for extent in reversed(shape):
-        strides.insert(0, step)
-        step *= extent
-    # The address 0 has every alignment, as new tensors have.
+    strides = row_major_strides(shape)
     if form["transposed"]:
         shape, strides = shape[::-1], strides[::-1]
-    layout = layout_class(dtype, shape, tuple(strides), 0)
+    layout = layout_class(dtype, shape, strides, 0)  # the address 0 has every alignment, as new tensors have
     return TensorFacts(layout.tiled(shape, tile, map_ or None) if tile else layout, shape)
 
 

@@ -231,9 +231,9 @@ def members(entry: HostEntry) -> Iterator[HostEntry]:
         member: Any = inspect.getattr_static(owner, name)
         at = next((each for each in owner.__mro__ if name in vars(each)), object)
         ours = at.__module__.startswith(("cutile", "cuda_async")) and not at.__module__.startswith(LEFT_TO_KERNELS)
-        inherited = at is not owner and at.__name__ in ("DeviceOp", "Tensor", "Partition")  # has an entry of its own
-        inherited = inherited or (at.__name__ == "Operation" and owner.__name__ != "DeviceOp")
-        if name.startswith("_") or not ours or inherited or issubclass(owner, BaseException):
+        is_inherited = at is not owner and at.__name__ in ("DeviceOp", "Tensor", "Partition")  # has an entry of its own
+        is_inherited = is_inherited or (at.__name__ == "Operation" and owner.__name__ != "DeviceOp")
+        if name.startswith("_") or not ours or is_inherited or issubclass(owner, BaseException):
             continue
         if isinstance(member, property | cached_property):
             yield HostEntry(f"{entry.name}.{name}", entry.module, member, True)
@@ -308,38 +308,38 @@ def _stand_in(node: ast.FunctionDef | ast.ClassDef, module: str) -> Any:
     if isinstance(node, ast.FunctionDef):
         return _function(node, module, documentation)
     methods = {each.name: _stand_in(each, module) for each in node.body if isinstance(each, ast.FunctionDef)}
-    shown: Any = type(node.name, (), {**methods, "__doc__": documentation, "__module__": module})
+    class_: Any = type(node.name, (), {**methods, "__doc__": documentation, "__module__": module})
     if "__init__" in methods:
         signature = inspect.signature(methods["__init__"])
-        shown.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])  # without self
-    return shown
+        class_.__signature__ = signature.replace(parameters=list(signature.parameters.values())[1:])  # without self
+    return class_
 
 
 def _function(node: ast.FunctionDef, module: str, documentation: str) -> Any:
     def stand_in() -> None: ...
 
-    shown: Any = stand_in
-    shown.__name__, shown.__qualname__, shown.__module__ = node.name, node.name, module
-    shown.__doc__ = documentation
-    shown.__signature__ = inspect.Signature(
+    function: Any = stand_in
+    function.__name__, function.__qualname__, function.__module__ = node.name, node.name, module
+    function.__doc__ = documentation
+    function.__signature__ = inspect.Signature(
         list(_parameters(node.args)), return_annotation=_annotation(node.returns, inspect.Signature.empty)
     )
-    return shown
+    return function
 
 
 def _parameters(arguments: ast.arguments) -> Iterator[inspect.Parameter]:
     empty, kinds = inspect.Parameter.empty, inspect.Parameter
-    placed = [(each, kinds.POSITIONAL_ONLY) for each in arguments.posonlyargs]
-    placed += [(each, kinds.POSITIONAL_OR_KEYWORD) for each in arguments.args]
-    defaults: list[ast.expr | None] = [*[None] * (len(placed) - len(arguments.defaults)), *arguments.defaults]
-    listed = [(each, kind, default) for (each, kind), default in zip(placed, defaults, strict=True)]
+    positional = [(each, kinds.POSITIONAL_ONLY) for each in arguments.posonlyargs]
+    positional += [(each, kinds.POSITIONAL_OR_KEYWORD) for each in arguments.args]
+    defaults: list[ast.expr | None] = [*[None] * (len(positional) - len(arguments.defaults)), *arguments.defaults]
+    parameters = [(each, kind, default) for (each, kind), default in zip(positional, defaults, strict=True)]
     if arguments.vararg is not None:
-        listed.append((arguments.vararg, kinds.VAR_POSITIONAL, None))
+        parameters.append((arguments.vararg, kinds.VAR_POSITIONAL, None))
     named = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    listed += [(each, kinds.KEYWORD_ONLY, default) for each, default in named]
+    parameters += [(each, kinds.KEYWORD_ONLY, default) for each, default in named]
     if arguments.kwarg is not None:
-        listed.append((arguments.kwarg, kinds.VAR_KEYWORD, None))
-    for each, kind, default in listed:
+        parameters.append((arguments.kwarg, kinds.VAR_KEYWORD, None))
+    for each, kind, default in parameters:
         value = empty if default is None else ast.literal_eval(default)
         yield inspect.Parameter(each.arg, kind, default=value, annotation=_annotation(each.annotation, empty))
 
@@ -364,25 +364,29 @@ def run(options: argparse.Namespace) -> int:
     if options.markdown:
         print(page(), end="")
         return 0
-    listed = [entry for group in entries() for entry in (*group.entries, *rest(group))]
+    all_entries = [entry for group in entries() for entry in (*group.entries, *rest(group))]
     if options.name is None:
         for group in entries():
             print(f"{group.title}\n")
             print(
                 "\n".join(f"    {entry.name + entry.signature}\n        {entry.line}" for entry in group.entries) + "\n"
             )
-        print(f"{len(listed)} entries; `python -m cutile host NAME` shows all about one.")
+        print(f"{len(all_entries)} entries; `python -m cutile host NAME` shows all about one.")
         return 0
-    print("\n\n".join(map(_whole, _named(str(options.name), listed))))
+    print("\n\n".join(map(_whole, _named(str(options.name), all_entries))))
     return 0
 
 
-def _named(name: str, listed: list[HostEntry]) -> list[HostEntry]:
+def _named(name: str, candidates: list[HostEntry]) -> list[HostEntry]:
     """The entries of a full name, or those whose last part it is."""
-    matches = [entry for entry in listed if entry.name == name] or [entry for entry in listed if entry.last == name]
+    matches = [entry for entry in candidates if entry.name == name] or [
+        entry for entry in candidates if entry.last == name
+    ]
     if not matches:
-        near = difflib.get_close_matches(name, [each for entry in listed for each in (entry.name, entry.last)], n=1)
-        remedy = f"did you mean {near[0]!r}?" if near else "`python -m cutile host` lists what there is"
+        guesses = difflib.get_close_matches(
+            name, [each for entry in candidates for each in (entry.name, entry.last)], n=1
+        )
+        remedy = f"did you mean {guesses[0]!r}?" if guesses else "`python -m cutile host` lists what there is"
         raise ArgumentError(f"the host has no {name!r}; {remedy} What kernels may write is in `python -m cutile ops`.")
     return matches
 
@@ -418,9 +422,9 @@ def page() -> str:
 def _entry(entry: HostEntry) -> str:
     lines = [f"### `{entry.name}`\n"]
     whence = f"From `{entry.module}`." if entry.module != "cutile" and "." not in entry.name else ""
-    called = f"`{entry.last}{entry.signature}`" if entry.signature else ""
-    if called or whence:
-        lines.append("  \n".join(filter(None, (called, whence))) + "\n")
+    call = f"`{entry.last}{entry.signature}`" if entry.signature else ""
+    if call or whence:
+        lines.append("  \n".join(filter(None, (call, whence))) + "\n")
     for heading, text in sections(entry.documentation):
         if heading in ("Example", "Examples"):
             lines.append(f"```pycon\n{text}\n```\n")

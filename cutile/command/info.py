@@ -1,6 +1,7 @@
-"""`python -m cutile info`: devices, versions, settings, and backends that work.
+"""`python -m cutile info` and `cache`: the installation, and the disk cache.
 
-For a backend that does not work, it shows why.
+`info` prints devices, versions and settings, and tries every backend; for one that does not work, it shows why. `cache`
+lists or removes the compiled kernels on disk.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any
 from cuda_async import Device, device_count
 from cutile import config
 from cutile.backend.registry import BACKENDS, row_of
-from cutile.compile.store import disk_store
+from cutile.compile.store import META, Entry, disk_store, read_fields
 from cutile.entry import entry
 from cutile.host import api
 from cutile.installation import NEEDS, Need, is_left_out, missing, needed, smells_of_installation
@@ -41,9 +42,11 @@ class Trial:
 
 
 def add(commands: Any) -> None:
-    """Add the command to the command line."""
+    """Add `info` to the command line."""
     parser: argparse.ArgumentParser = commands.add_parser(
-        "info", help="devices, versions, and which backends work", description=__doc__
+        "info",
+        help="devices, versions, and which backends work",
+        description="Devices, versions, settings, and backends that work; for one that does not, it shows why.",
     )
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.set_defaults(run=run)
@@ -143,3 +146,46 @@ def _text(facts: dict[str, Any]) -> str:
         lines.append(f"  {row['backend']:10} {state}: {first}")
         lines += [f"             {line}" for line in rest]
     return "\n".join(lines)
+
+
+# -- compiled kernels on disk -----------------------------------------------------------------
+
+
+def add_cache(commands: Any) -> None:
+    """Add `cache` to the command line."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        "cache", help="compiled kernels on disk", description="List or remove the compiled kernels on disk."
+    )
+    parser.add_argument("--list", action="store_true", help="one line per compiled kernel, the last used first")
+    parser.add_argument("--clear", action="store_true", help="remove them all")
+    parser.set_defaults(run=run_cache)
+
+
+def run_cache(options: argparse.Namespace) -> int:
+    """Print the number and size of the entries, list them, or remove them."""
+    store = disk_store(config.load().cache_directory)
+    entries = sorted(store.listing(), key=lambda entry: entry.used, reverse=True)
+    size = f"{sum(entry.nbytes for entry in entries) / 2**20:.1f} MiB"
+    if options.clear:
+        store.clear()
+        print(f"removed {len(entries)} compiled kernels ({size}) from {store.base}")
+        return 0
+    print(f"{len(entries)} compiled kernels, {size}, in {store.base}")
+    refusal = store.refusal()
+    if refusal is not None:
+        print(f"they are not used: {refusal}")
+    if options.list:
+        for entry in entries:
+            print(_entry_line(entry))
+    return 0
+
+
+def _entry_line(entry: Entry) -> str:
+    try:
+        fields = read_fields((entry.path / META).read_bytes())
+        backend, arch, _ = fields["target"]
+        title = f"{fields['entry']:24} {backend} {arch}"
+    except (OSError, ValueError, KeyError, TypeError):
+        title = "damaged; the next use of it compiles again"
+    time_of_use = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
+    return f"  {time_of_use}  {entry.nbytes / 1024:8.1f} KiB  {entry.path.name[:12]}  {title}"

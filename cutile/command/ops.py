@@ -83,20 +83,20 @@ def _functions() -> Iterator[Entry]:
 
 
 def _methods() -> Iterator[Entry]:
-    seen: set[str] = set()
+    names: set[str] = set()
     for owner in OWNERS:
         for name, member in sorted(vars(owner).items()):
             function = member.fget if isinstance(member, property) else member
-            if name.startswith("_") or not inspect.isfunction(function) or f"{owner.__name__}.{name}" in seen:
+            if name.startswith("_") or not inspect.isfunction(function) or f"{owner.__name__}.{name}" in names:
                 continue
-            seen.add(f"{owner.__name__}.{name}")
+            names.add(f"{owner.__name__}.{name}")
             full = f"{owner.__name__}.{name}"
             yield _entry(full, function, _spelled(full), isinstance(member, property))
 
 
 def _operators() -> Iterator[Entry]:
-    written = {form: op for op in OPS.values() for form in op.spelled if not form.replace(".", "").isidentifier()}
-    for form, op in sorted(written.items()):
+    operators = {form: op for op in OPS.values() for form in op.spelled if not form.replace(".", "").isidentifier()}
+    for form, op in sorted(operators.items()):
         yield _entry(form, op, (op,), plain=True)
 
 
@@ -116,7 +116,7 @@ def _entry(name: str, documented: Any, ops: tuple[type[Op], ...], plain: bool = 
     composed = declared is not None and declared.composed
     bounds = [accuracy_of(name)] if composed else [op.accuracy for op in ops]
     if composed:
-        rule = RULES.get(name, _computed)
+        rule = RULES.get(name, _computes)
         kinds = declared.takes.names if declared is not None and declared.takes else None
         dtypes = {dtype: None for dtype in EVERY_DTYPE if rule(dtype) and (kinds is None or dtype.kind in kinds)}
     accuracy = {
@@ -171,8 +171,8 @@ def _signature(function: Any) -> str:
 def _split(text: str) -> tuple[str, str]:
     """A docstring's prose, and the code of its example."""
     for heading in ("Examples:", "Example:"):
-        before, found, after = text.partition(heading)
-        if found:
+        before, colon, after = text.partition(heading)
+        if colon:
             lines = [line.strip() for line in after.strip("\n").splitlines() if line.strip()]
             return before.strip(), "\n".join(lines)
     return text.strip(), ""
@@ -184,11 +184,11 @@ OF_INDICES = ("check_tile", "check_index", "assume_within")
 Rule = Callable[[DTypeLike], bool]
 
 
-def _integer(dtype: DTypeLike) -> bool:
+def _is_integer(dtype: DTypeLike) -> bool:
     return dtype.is_integer
 
 
-def _float(dtype: DTypeLike) -> bool:
+def _is_float(dtype: DTypeLike) -> bool:
     return dtype.format is not None
 
 
@@ -196,60 +196,60 @@ def _any(dtype: DTypeLike) -> bool:
     return True
 
 
-def _computed(dtype: DTypeLike) -> bool:
+def _computes(dtype: DTypeLike) -> bool:
     return dtype in DTYPES
 
 
-def _converted(dtype: DTypeLike) -> bool:
+def _converts(dtype: DTypeLike) -> bool:
     return dtype is not f4e2m1fnx2
 
 
-def _bits(dtype: DTypeLike) -> bool:
+def _has_bits(dtype: DTypeLike) -> bool:
     return not dtype.is_bool
 
 
-def _apart(dtype: DTypeLike) -> bool:
-    return _bits(dtype) and dtype is not f4e2m1fnx2
+def _packs(dtype: DTypeLike) -> bool:
+    return _has_bits(dtype) and dtype is not f4e2m1fnx2
 
 
-def _bytes(dtype: DTypeLike) -> bool:
-    return dtype is f4e2m1fnx2 or (_integer(dtype) and dtype.bits == 8)
+def _unpacks(dtype: DTypeLike) -> bool:
+    return dtype is f4e2m1fnx2 or (_is_integer(dtype) and dtype.bits == 8)
 
 
 RULES: dict[str, Rule] = {
-    "argmax": _computed,
-    "argmin": _computed,
-    "bitcast": _bits,
-    "clamp": lambda dtype: _computed(dtype) and not dtype.is_bool,
-    "constant": _converted,
-    "convert_scalar": _converted,
-    "convert_tile": _converted,
-    "cuda_tile_assert": _computed,  # not 0, as a condition
-    "cuda_tile_print": _computed,
-    "exti": lambda dtype: dtype.is_bool or (_integer(dtype) and dtype.bits < 64),
-    "ftof": _float,
-    "ftoi": _float,
-    "iota": _integer,
-    "itof": lambda dtype: dtype.is_bool or _integer(dtype),
-    "mmaf": lambda dtype: _float(dtype) and dtype in Mma.dtypes(),
-    "mmai": lambda dtype: _integer(dtype) and dtype in Mma.dtypes(),
-    "pack": _apart,
-    "print_tko": _computed,
+    "argmax": _computes,
+    "argmin": _computes,
+    "bitcast": _has_bits,
+    "clamp": lambda dtype: _computes(dtype) and not dtype.is_bool,
+    "constant": _converts,
+    "convert_scalar": _converts,
+    "convert_tile": _converts,
+    "cuda_tile_assert": _computes,  # not 0, as a condition
+    "cuda_tile_print": _computes,
+    "exti": lambda dtype: dtype.is_bool or (_is_integer(dtype) and dtype.bits < 64),
+    "ftof": _is_float,
+    "ftoi": _is_float,
+    "iota": _is_integer,
+    "itof": lambda dtype: dtype.is_bool or _is_integer(dtype),
+    "mmaf": lambda dtype: _is_float(dtype) and dtype in Mma.dtypes(),
+    "mmai": lambda dtype: _is_integer(dtype) and dtype in Mma.dtypes(),
+    "pack": _packs,
+    "print_tko": _computes,
     **dict.fromkeys(("insert", "repeat"), _any),
     "x @ y": lambda dtype: dtype in Mma.dtypes(),
     "matmul": lambda dtype: dtype in Mma.dtypes(),
     "mean": lambda dtype: dtype.is_float,
     "var": lambda dtype: dtype.is_float,
-    **dict.fromkeys(("philox", "rand", "randint", "randn"), _integer),
+    **dict.fromkeys(("philox", "rand", "randint", "randn"), _is_integer),
     **dict.fromkeys(("cummax", "cumprod", "cumsum", "scan_sum"), lambda dtype: dtype in DTYPES and not dtype.is_bool),
     "select": _any,  # of what is chosen; the condition is bool
-    "trunci": lambda dtype: _integer(dtype) and dtype.bits > 8,
-    "unpack": _bytes,
-    "round(x)": lambda dtype: _computed(dtype) and not dtype.is_bool,
-    "Tile.all": _computed,
-    "Tile.any": _computed,
-    "Tile.astype": _converted,
-    "Tile.pack": _apart,
+    "trunci": lambda dtype: _is_integer(dtype) and dtype.bits > 8,
+    "unpack": _unpacks,
+    "round(x)": lambda dtype: _computes(dtype) and not dtype.is_bool,
+    "Tile.all": _computes,
+    "Tile.any": _computes,
+    "Tile.astype": _converts,
+    "Tile.pack": _packs,
     "Tile.unpack": lambda dtype: dtype is f4e2m1fnx2,
 }
 """Dtypes by name, of entries that take other dtypes than their operation."""
@@ -266,7 +266,7 @@ def dtypes_of(name: str, op: type[Op]) -> tuple[DTypeLike, ...]:
     if rule is not None:
         return tuple(filter(rule, EVERY_DTYPE))
     if family(op) == "atomic":
-        return tuple(dtype for dtype in EVERY_DTYPE if _updated(name, dtype))
+        return tuple(dtype for dtype in EVERY_DTYPE if _updates(name, dtype))
     constraints = [each.constraint for each in op.fields.values() if each.kind == "operand"]
     tensor = TensorType(f32, (None,), (None,), 4)
     memory = (tensor, MutType(tensor, (1,)))
@@ -278,7 +278,7 @@ def dtypes_of(name: str, op: type[Op]) -> tuple[DTypeLike, ...]:
     return op.dtypes()
 
 
-def _updated(name: str, dtype: DTypeLike) -> bool:
+def _updates(name: str, dtype: DTypeLike) -> bool:
     update = re.fullmatch(r"atomic_(add|sub|and|or|xor|max|min|xchg)", name)
     if update is None:  # any update, or a comparison, which is of words
         sums = "cas" not in name and takes("addf", dtype)
@@ -303,9 +303,9 @@ def run(options: argparse.Namespace) -> int:
     if options.name:
         entries = tuple(each for each in entries if options.name in (each.name, each.name.rpartition(".")[2]))
         if not entries:
-            known = [part for each in catalogue() for part in (each.name, each.name.rpartition(".")[2])]
-            near = difflib.get_close_matches(str(options.name), known, n=1)
-            remedy = f"did you mean {near[0]!r}?" if near else "`python -m cutile ops` lists what it has"
+            names = [part for each in catalogue() for part in (each.name, each.name.rpartition(".")[2])]
+            guesses = difflib.get_close_matches(str(options.name), names, n=1)
+            remedy = f"did you mean {guesses[0]!r}?" if guesses else "`python -m cutile ops` lists what it has"
             name = str(options.name).rpartition(".")[2]
             elsewhere = METHODS.get(name) if str(options.name).startswith("Tile.") else FUNCTIONS.get(name)
             remedy = f"write {elsewhere}" if elsewhere else remedy
@@ -380,9 +380,9 @@ def title_of(entry: Entry) -> str:
 def page(entries: Sequence[Entry]) -> str:
     """The whole page."""
     order = [*GROUPS]
-    known = sorted(entries, key=lambda entry: order.index(title_of(entry)))
-    parts = [HEAD, *_first_hour(known)]
-    for title, group in groupby(known, key=title_of):
+    ordered_entries = sorted(entries, key=lambda entry: order.index(title_of(entry)))
+    parts = [HEAD, *_first_hour(ordered_entries)]
+    for title, group in groupby(ordered_entries, key=title_of):
         parts.append(f"## {title}\n")
         parts.extend(_section(each) for each in group)
     return "\n".join(parts)
@@ -466,11 +466,11 @@ def _bold(match: re.Match[str]) -> str:
 def _section(entry: Entry) -> str:
     lines = [f"### `{entry.name}{entry.signature}`\n"]
     for heading, text in sections(entry.text):
-        listed = items(text)
-        if heading and listed.count("\n"):
-            lines.append(f"{heading}:\n\n{listed}\n")
+        list_text = items(text)
+        if heading and list_text.count("\n"):
+            lines.append(f"{heading}:\n\n{list_text}\n")
         else:
-            lines.append(f"{heading}: {listed.removeprefix('- ')}\n" if heading else f"{text}\n")
+            lines.append(f"{heading}: {list_text.removeprefix('- ')}\n" if heading else f"{text}\n")
     facts: list[str] = []
     if entry.dtypes:
         facts.append("dtypes " + " ".join(entry.dtypes))

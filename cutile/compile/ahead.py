@@ -44,10 +44,11 @@ def send(stream: BinaryIO, message: object) -> None:
 
 
 def receive(stream: BinaryIO) -> Any:
-    """Read a message. Raises EOFError where the stream has ended."""
+    """Read a message. Raises EOFError where the stream ends before it does."""
     head = stream.read(8)
-    data = stream.read(int.from_bytes(head, "little")) if len(head) == 8 else b""
-    if not data:
+    size = int.from_bytes(head, "little")
+    data = stream.read(size) if len(head) == 8 else b""
+    if not data or len(data) < size:  # the sender may be killed within a message
         raise EOFError
     return pickle.loads(data)
 
@@ -220,8 +221,8 @@ class _Worker:
         until = None if limit_s is None else time.monotonic() + limit_s
 
         def build(source: Source, target: Target) -> Executable:
-            left = None if until is None else max(until - time.monotonic(), 0.0)
-            executable, reason = self._send(source, target, left)
+            left_s = None if until is None else max(until - time.monotonic(), 0.0)
+            executable, reason = self._send(source, target, left_s)
             if executable is None:
                 raise CompilationError(reason or f"compiling took longer than {limit_s:g} s")
             return executable

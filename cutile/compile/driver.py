@@ -65,11 +65,11 @@ def plan_text(
     lines = [f"{function.name} for {title_of(target)}{_changed_options(options)}"]
     previous = ""
     for heading, text in rows:
-        shown = heading if heading != previous else ""  # rows of one heading: only the first shows it
+        title = heading if heading != previous else ""  # rows of one heading: only the first shows it
         previous = heading
         # An empty text has no lines, but still a heading.
         first, *more = textwrap.wrap(text, WIDTH - HEADING - 2, break_long_words=False, break_on_hyphens=False) or [""]
-        lines.append(f"  {shown:{HEADING}}{first}".rstrip())
+        lines.append(f"  {title:{HEADING}}{first}".rstrip())
         lines += [f"  {'':{HEADING}}  {each}" for each in more]
     return "\n".join(lines)
 
@@ -107,12 +107,16 @@ def without_toolchain(facts: Mapping[str, Any], name: str, error: ImportError) -
         name: the backend's name.
         error: the error of building.
     """
-    absent = missing(name)
-    names = ", ".join(each.distribution for each in absent)
-    why = f"without {names}; {absent[0].remedy}" if absent else f"{error}; `python -m cutile info` says more"
+    missing_needs = missing(name)
+    names = ", ".join(each.distribution for each in missing_needs)
+    reason = (
+        f"without {names}; {missing_needs[0].remedy}"
+        if missing_needs
+        else f"{error}; `python -m cutile info` says more"
+    )
     warps = facts.get("more_warps")
-    unsettled = f" ({warps} warps are taken where {facts['warps']} spill)" if warps else ""
-    return {**facts, "toolchain": f"registers and spills are not counted{unsettled}: {why}"}
+    warps_note = f" ({warps} warps are taken where {facts['warps']} spill)" if warps else ""
+    return {**facts, "toolchain": f"registers and spills are not counted{warps_note}: {reason}"}
 
 
 def _changed_options(options: CompileOptions) -> str:
@@ -246,11 +250,11 @@ class Request:
     @property
     def unread(self) -> list[str]:
         """A line for each option of the launch that its target does not read."""
-        options, read = self.options, self.as_compiled().options
+        options, options_read = self.options, self.as_compiled().options
         return [
             f"{each.name}={getattr(options, each.name)!r}: {title_of(self.target)} has no use for it"
             for each in fields(options)
-            if getattr(options, each.name) != getattr(read, each.name)
+            if getattr(options, each.name) != getattr(options_read, each.name)
         ]
 
 
@@ -320,8 +324,8 @@ def front(request: Request) -> Program:
     except KernelError as error:  # without the compiler's frames: its text shows the place in the kernel
         raise error.with_traceback(None) from error.__cause__
     request.declared.rules.write_facts(program.function, specialization.generics, force=config.load().force_checks)
-    written = any(op.effect >= Effect.WRITE for op in program.function.body.operations)
-    if not written and not may_store(request.function, request.source):
+    writes = any(op.effect >= Effect.WRITE for op in program.function.body.operations)
+    if not writes and not may_store(request.function, request.source):
         raise KernelTypeError(
             f"kernel {request.source.name!r} stores nothing, so it has no effect",
             request.source.locate(request.source.tree),
@@ -421,11 +425,11 @@ def machine_code(request: Request, function: Function, source: Source, build: Bu
     except KernelTypeError:  # so many warps may need more shared memory than there is
         return executable
     made_by = backend(request.target.backend)
-    again = build(made_by.emit(lowered, request.target, request.options), request.target)
-    if again.facts.get("spills", 0) >= executable.facts["spills"]:
+    retry = build(made_by.emit(lowered, request.target, request.options), request.target)
+    if retry.facts.get("spills", 0) >= executable.facts["spills"]:
         return executable
     note = f"with {executable.facts['warps']} warps {executable.facts['spills']} bytes would spill: {warps} taken"
-    return replace(again, log=f"{note}\n{again.log}")
+    return replace(retry, log=f"{note}\n{retry.log}")
 
 
 def _build(made_by: Backend, source: Source, target: Target) -> Executable:

@@ -76,8 +76,8 @@ def _instead_of(value: Any) -> str:
         remedy = elsewhere.for_function(value) if callable(value) else None
     if remedy is None:
         return ""
-    own = remedy.removeprefix("Write ct.").removesuffix(", the language's own.")
-    return f"; give ct.{own}" if own.isidentifier() else f"; {remedy[0].lower()}{remedy[1:].removesuffix('.')}"
+    name = remedy.removeprefix("Write ct.").removesuffix(", the language's own.")
+    return f"; give ct.{name}" if name.isidentifier() else f"; {remedy[0].lower()}{remedy[1:].removesuffix('.')}"
 
 
 def _is_a(value: Any, kind: type) -> bool:
@@ -116,7 +116,7 @@ def generics_key(generics: Mapping[str, Any]) -> tuple[Hashable, ...]:
 
 
 WIDEST = 16  # bytes; the widest access of a thread
-REPEATED = 8
+ALIGNMENT_WITHOUT_TMA = 8
 """Bytes: the alignment of a tensor that is aligned to `WIDEST`, but must not be copied by TMA, which copies tensors of
 that alignment. Threads load eight bytes of it at a time. There are two such cases. A stride of 0: TMA is not known to
 take it. A result whose rows do not end at a multiple of `WIDEST`: TMA writes beyond the end (seen on an H200: of 27
@@ -167,7 +167,7 @@ class LayoutClass:
         alignment = self.alignment
         if alignment == WIDEST and len(shape) > 1 and 1 in self.strides:
             row = shape[self.strides.index(1)] * self.dtype.bits // 8
-            alignment = max(self.dtype.bits // 8, REPEATED) if row % WIDEST else WIDEST
+            alignment = max(self.dtype.bits // 8, ALIGNMENT_WITHOUT_TMA) if row % WIDEST else WIDEST
         key = (alignment, tile, map, exact)
         layout = self._tiled.get(key)
         if layout is None:  # `setdefault`: of two threads both return the first one's
@@ -223,7 +223,7 @@ def layout_class(dtype: DTypeLike, shape: tuple[int, ...], strides: tuple[int, .
         for axis, (extent, stride) in enumerate(zip(shape, strides, strict=True))
     )
     repeated = any(extent > 1 and stride == 0 for extent, stride in zip(shape, strides, strict=True))
-    alignment = (max(size, REPEATED) if repeated else WIDEST) if aligned else size
+    alignment = (max(size, ALIGNMENT_WITHOUT_TMA) if repeated else WIDEST) if aligned else size
     unit_stride = tuple(1 if axis == unit else None for axis in range(len(shape)))
     # A tensor that is too long for a launch has a class of its own, so that no launch takes it for one that was
     # checked. A tensor without elements has kernels of its own: others assume at least one along each axis.

@@ -55,14 +55,14 @@ def distrust(base: Path, folder: Path) -> str | None:
     """
     if not hasattr(os, "geteuid"):  # Windows: access control lists protect the folders of users, not modes
         return None
-    own, named = os.path.realpath(folder), os.path.realpath(base)
+    real_folder, real_base = os.path.realpath(folder), os.path.realpath(base)
     try:
         for path, status in _steps(folder):
             place = os.fspath(path)
             # A sticky folder such as /tmp may be above, where others cannot rename ours; they could add to our own.
-            why = _other_writers(status, sticky=place != own, strict=place in (own, named))
-            if why is not None:
-                return f"{path} {why}"
+            reason = _other_writers(status, sticky=place != real_folder, strict=place in (real_folder, real_base))
+            if reason is not None:
+                return f"{path} {reason}"
     except (FileNotFoundError, NotADirectoryError, PermissionError):
         return None  # nothing can be read, and so nothing run
     except OSError as error:
@@ -81,26 +81,26 @@ def is_trusted(status: os.stat_result) -> bool:
 def _steps(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """Every folder and symbolic link on a folder's path, with its status."""
     absolute = Path.cwd() / folder
-    here = Path(absolute.anchor)
-    yield here, os.lstat(here)
+    current = Path(absolute.anchor)
+    yield current, os.lstat(current)
     parts = list(reversed(absolute.parts[1:]))  # the next one last
     links = 0
     while parts:
         part = parts.pop()
         if part == "..":
-            here = here.parent
+            current = current.parent
             continue
-        status = os.lstat(here / part)
-        yield here / part, status
+        status = os.lstat(current / part)
+        yield current / part, status
         if not stat.S_ISLNK(status.st_mode):
-            here = here / part
+            current = current / part
             continue
         links += 1
         if links > MAX_LINKS:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(folder))
-        target = Path(os.readlink(here / part))
+        target = Path(os.readlink(current / part))
         if target.is_absolute():
-            here = Path(target.anchor)
+            current = Path(target.anchor)
         parts += reversed(target.parts[1:] if target.is_absolute() else target.parts)
 
 

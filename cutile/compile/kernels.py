@@ -200,11 +200,11 @@ class Plan:
             return last[1]
         try:
             compiled = self._compiled.get(target, lambda: compile_kernel(self.request(target)))
-        except KernelError as error:
+            if not compiled.program.captures.unchanged():
+                self._compiled.forget(target)
+                compiled = self._compiled.get(target, lambda: compile_kernel(self.request(target)))
+        except KernelError as error:  # without the compiler's frames: its text shows the place in the kernel
             raise error.with_traceback(outer_frames(error)) from error.__cause__
-        if not compiled.program.captures.unchanged():
-            self._compiled.forget(target)
-            compiled = self._compiled.get(target, lambda: compile_kernel(self.request(target)))
         self._last = (target, compiled)  # one tuple, so that threads never see one's target with another's kernel
         return compiled
 
@@ -230,7 +230,7 @@ class Plan:
 
 
 _options: dict[CompileOptions, object] = {}
-"""An object for each set of options: part of keys, since options take long to hash."""
+"""An object for each set of options. It stands for them in keys, since hashing all their fields takes long."""
 
 
 def plan_key(generics: Mapping[str, Any], options: CompileOptions) -> tuple[Hashable, ...]:
@@ -279,13 +279,13 @@ class KernelCache:
             key: the structure.
             signature: makes the signature, whose launch parameters are the parts of the groups.
         """
-        arranged = self.arranged.get(key)
-        if arranged is None:
+        cache = self.arranged.get(key)
+        if cache is None:
             kernel = KernelCache.__new__(KernelCache)  # not by `__init__`, which would read the function again
             kernel.declared, kernel.source, kernel.function = self.declared, self.source, self.function
             kernel._begin(signature())
-            arranged = self.arranged.setdefault(key, kernel)
-        return arranged
+            cache = self.arranged.setdefault(key, kernel)
+        return cache
 
     def generics(self, flat: Sequence[Any] | None, named: Mapping[str, Any]) -> dict[str, Any]:
         """Check and name the generics that a caller gave."""

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from cutile import config
 from cutile.backend.interface import CompileOptions, Target
-from cutile.compile.store import DiskStore, disk_store
+from cutile.compile.store import DiskStore, digest_of, disk_store
 from cutile.ir.core import Function
 from cutile.ir.text import print_function
 
@@ -107,10 +107,6 @@ def cache_key(function: Function, options: CompileOptions, target: Target, versi
         target: the target.
         version: the backend's `version()`.
     """
-    digest = hashlib.sha256()
     lines = "\n".join(f"{number} {text}" for number, text in sorted(function.source.items()))
-    for part in (print_function(function), function.file, lines, repr(options), repr(target), version, own_digest()):
-        data = part.encode(errors="surrogateescape")  # a path may have bytes that are no UTF-8
-        digest.update(len(data).to_bytes(8, "little"))  # so that ("ab", "c") and ("a", "bc") differ
-        digest.update(data)
-    return digest.hexdigest()
+    parts = print_function(function), function.file, lines, repr(options), repr(target), version, own_digest()
+    return digest_of(part.encode(errors="surrogateescape") for part in parts)  # a path may have bytes that are no UTF-8

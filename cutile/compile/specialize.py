@@ -33,7 +33,7 @@ LAUNCH: dict[str, str] = {
     "stream": "an operation is given a stream when it runs: k(...).sync_on(stream)",
     "target": "what inspect compiles for is called arch, such as arch='sm_90a'",
 }
-"""By keywords of launches in other libraries: how to write the same here."""
+"""How to write a launch's keyword of another library here, by that keyword."""
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,8 @@ class _Binder:
 
     def bind(self, name: str, value: Any, origin: str) -> None:
         """Record that an argument says `name` is `value`."""
-        bound = self.values.get(name, value)
-        if bound != value or type(bound) is not type(value):  # the types too: `True == 1`
+        known_value = self.values.get(name, value)
+        if known_value != value or type(known_value) is not type(value):  # the types too: `True == 1`
             raise GenericsError(
                 f"{self.signature.name}: generic {name!r} is {self.values[name]!r} by {self._origin[name]}, "
                 f"but {value!r} by {origin}"

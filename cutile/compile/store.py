@@ -23,7 +23,7 @@ import os
 import shutil
 import stat
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, get_args, get_origin
@@ -90,12 +90,22 @@ def read_fields(meta: bytes) -> dict[str, Any]:
     return json.loads(meta)
 
 
-def _head(key: str, *parts: bytes) -> bytes:
+def digest_of(parts: Iterable[bytes]) -> str:
+    """The SHA-256 digest of several parts in order: 64 hexadecimal digits.
+
+    >>> digest_of([b"ab", b"c"]) == digest_of([b"a", b"bc"])
+    False
+    """
     digest = hashlib.sha256()
-    for part in (key.encode(), *parts):
-        digest.update(len(part).to_bytes(8, "little"))  # so that ("ab", "c") and ("a", "bc") differ
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))  # tells where a part ends
         digest.update(part)
-    return f'{{"digest": "{digest.hexdigest()}",\n'.encode()
+    return digest.hexdigest()
+
+
+def _head(key: str, *parts: bytes) -> bytes:
+    """The first line of `meta.json`."""
+    return f'{{"digest": "{digest_of([key.encode(), *parts])}",\n'.encode()
 
 
 def _parameter(parameter: Parameter) -> list[Any]:
@@ -156,8 +166,10 @@ class Entry(NamedTuple):
     used: float
 
 
-def users_folder() -> Path:
-    """The cache folder of this user, if no environment variable names one."""
+def cache_folder(named: Path | None) -> Path:
+    """The cache folder: `named`, of `Config.cache_directory`; else the platform's."""
+    if named is not None:
+        return named
     import platformdirs  # here: each import delays a first launch, and the environment often names the folder
 
     return Path(platformdirs.user_cache_dir("cutile", appauthor=False))
@@ -172,7 +184,7 @@ class DiskStore:
     """
 
     def __init__(self, folder: Path | None = None, capacity: int = DEFAULT_CAPACITY) -> None:
-        self.base = folder or users_folder()
+        self.base = cache_folder(folder)
         self.folder = self.base / FORMAT
         self._temporaries = Temporaries(self.folder / "new")
         self._capacity = capacity

@@ -102,22 +102,24 @@ def _as_element(value: Any, dtype: DTypeLike, function: str, name: str) -> Array
         )
     with np.errstate(over="ignore", invalid="ignore"):
         # A float of more than 64 bits is not rounded to float64, where it may become infinite or a whole number.
-        exact = array if array.dtype.kind == "f" and array.dtype.itemsize > 8 else array.astype(np.float64)
-        stored = element(array, dtype)
-        back = stored.astype(np.float64)
+        number = array if array.dtype.kind == "f" and array.dtype.itemsize > 8 else array.astype(np.float64)
+        result = element(array, dtype)
+        result_f64 = result.astype(np.float64)
     # Formats that are only stored saturate: the number is compared with their limits, not with the result.
     if not dtype.computes and dtype.format is not None:
-        limit, least = dtype.format.largest, 2.0**dtype.format.least_exponent
-        lost = bool(np.isnan(back) != np.isnan(exact)) or (dtype.format.nan is None and bool(np.isnan(exact)))
-        if lost or bool(np.abs(exact) > limit) or (dtype.format.positive and exact < least):
+        limit, smallest = dtype.format.largest, 2.0**dtype.format.least_exponent
+        nan_is_lost = bool(np.isnan(number)) and (dtype.format.nan is None or not np.isnan(result_f64))
+        negative_is_lost = bool(np.isnan(result_f64)) and not np.isnan(number)  # of a format without a sign
+        too_small = dtype.format.positive and number < smallest
+        if nan_is_lost or negative_is_lost or bool(np.abs(number) > limit) or too_small:
             raise ArgumentError(f"{function}: {name}: {as_text(value)} is no value of {dtype.name}")
     elif not dtype.is_float:
-        whole = bool(np.isfinite(exact)) and exact == np.floor(exact)
-        if not whole or int(value) != int(stored):  # `exact` has 53 bits: integers of 64 are compared as Python's
+        is_whole = bool(np.isfinite(number)) and number == np.floor(number)
+        if not is_whole or int(value) != int(result):  # `number` has 53 bits: integers of 64 are compared as Python's
             raise ArgumentError(f"{function}: {name}: {as_text(value)} is no value of {dtype.name}")
-    elif bool(np.isinf(back)) and not bool(np.isinf(exact)):
+    elif bool(np.isinf(result_f64)) and not bool(np.isinf(number)):
         raise ArgumentError(f"{function}: {name}: {as_text(value)} is out of the range of {dtype.name}")
-    return stored
+    return result
 
 
 class Create(DeviceOp[Tensor]):
@@ -126,7 +128,8 @@ class Create(DeviceOp[Tensor]):
     __slots__ = ("_dtype", "_shape")
 
     def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
-        # The frames: this one, the function of `api`, the user's (mostly).
+        # Frame 0 is this one, frame 1 the function of `api`, frame 2 the user's. Where `api` has a function more in
+        # between, `site_of` goes on to the first frame outside of this package.
         super().__init__(site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]
         self._shape = shape
         self._dtype = dtype
@@ -148,7 +151,7 @@ class Create(DeviceOp[Tensor]):
 class Empty(Create):
     """A tensor with undefined contents."""
 
-    __slots__ = ("_made",)
+    __slots__ = ("_storage",)
 
     def outline(self) -> TensorOutline | None:
         return tensor_outline(self._dtype, self._shape)
@@ -158,12 +161,12 @@ class Empty(Create):
         return None if outline is None else partial(self._allocate, outline)
 
     def _allocate(self, outline: TensorOutline, stream: Stream) -> Tensor:
-        storage = self._made = Storage.allocate(stream, outline.nbytes)
+        storage = self._storage = Storage.allocate(stream, outline.nbytes)
         return outline.at(storage)
 
     def written(self) -> Iterable[Storage]:
-        made = getattr(self, "_made", None)  # set by the fast path
-        return () if made is None else (made,)
+        storage = getattr(self, "_storage", None)  # set by the fast path
+        return () if storage is None else (storage,)
 
 
 class Full(Create):
@@ -290,11 +293,11 @@ def _fill_by_doubling(context: ExecutionContext, view: View, nbytes: int, elemen
     stream = context.stream
     block = np.full(min(nbytes, _BLOCK_BYTES) // element.itemsize, element)
     upload(context, view.storage, block.ctypes.data, block.nbytes, offset=view.offset, keep=block)
-    done = block.nbytes
-    while done < nbytes:
-        more = min(done, nbytes - done)
-        stream.copy(view.address + done, view.address, more)
-        done += more
+    filled = block.nbytes
+    while filled < nbytes:
+        length = min(filled, nbytes - filled)
+        stream.copy(view.address + filled, view.address, length)
+        filled += length
 
 
 def linspace(start: float, stop: float, n: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
@@ -392,6 +395,10 @@ def eye(n: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
 
 def eye_rect(rows: int, cols: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
     """An op that yields a matrix of ones on the diagonal, and zeros elsewhere.
+
+    Args:
+        rows, cols: the extents; 0 for a tensor without elements.
+        dtype: the element type of the result. `f8e8m0fnu` is refused: it has no zero.
 
     Raises:
         ArgumentTypeError: an argument has the wrong type.

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from cuda_async import Device, DeviceOp, OwnershipError, Stream, zip
+from cuda_async import Device, DeviceOp, OwnershipError, Stream
+from cuda_async import zip as zip_ops
 from cuda_async.core.lease import current_holder
 from cuda_async.core.run import Run
 from cuda_async.locks import Gate
@@ -28,7 +29,7 @@ from cutile.launch.views import View
 if TYPE_CHECKING:
     from cutile.host.tensor import Tensor
 
-__all__ = ("MAX_SHOWN", "Shown", "card", "drawing")
+__all__ = ("MAX_SHOWN", "PrintsValues", "card", "drawing")
 
 _MAX_SIDE, _MIN_SIDE = 180.0, 8.0  # pixels
 _MAX_BORDERS = 64  # tile borders drawn along an axis; more tiles become a shade
@@ -68,29 +69,29 @@ def drawing(shape: Sequence[int], tile: Sequence[int] | None = None) -> str:
     rows, columns = (1, *shape)[-2:]
     scale = _MAX_SIDE / max(rows, columns)
     width, height = (max(_MIN_SIDE, extent * scale) for extent in (columns, rows))
-    parts = [_rectangle(0, 0, width, height, fill="#4c8bf5", opacity=0.15)]
+    boxes = [_rectangle(0, 0, width, height, fill="#4c8bf5", opacity=0.15)]
+    borders: list[str] = []  # commands of an SVG path: M moves, V and H draw
     if tile is not None:
         tile_rows, tile_columns = (1, *tile)[-2:]
         x_step, y_step = tile_columns * width / columns, tile_rows * height / rows
         x_full, y_full = columns // tile_columns * x_step, rows // tile_rows * y_step
         if x_full < width - 1e-6:
-            parts.append(_rectangle(x_full, 0, width - x_full, height, fill="#f5a04c", opacity=0.3))
+            boxes.append(_rectangle(x_full, 0, width - x_full, height, fill="#f5a04c", opacity=0.3))
         if y_full < height - 1e-6:
-            parts.append(_rectangle(0, y_full, width, height - y_full, fill="#f5a04c", opacity=0.3))
-        parts += [f"M{x:.1f} 0V{height:.1f}" for x in _lines(x_step, width)]
-        parts += [f"M0 {y:.1f}H{width:.1f}" for y in _lines(y_step, height)]
-    lines = "".join(part for part in parts if part.startswith("M"))
-    boxes = "".join(part for part in parts if not part.startswith("M"))
-    grid = f'<path d="{lines}" fill="none" stroke="{INK}" stroke-opacity=".45"/>' if lines else ""
+            boxes.append(_rectangle(0, y_full, width, height - y_full, fill="#f5a04c", opacity=0.3))
+        borders += [f"M{x:.1f} 0V{height:.1f}" for x in _lines(x_step, width)]
+        borders += [f"M0 {y:.1f}H{width:.1f}" for y in _lines(y_step, height)]
+    grid = f'<path d="{"".join(borders)}" fill="none" stroke="{INK}" stroke-opacity=".45"/>' if borders else ""
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + 2:.0f}" height="{height + 2:.0f}" '
-        f'viewBox="-1 -1 {width + 2:.1f} {height + 2:.1f}">{boxes}{grid}'
+        f'viewBox="-1 -1 {width + 2:.1f} {height + 2:.1f}">{"".join(boxes)}{grid}'
         f'<rect width="{width:.1f}" height="{height:.1f}" fill="none" stroke="{INK}"/></svg>'
     )
 
 
 def _lines(step: float, length: float) -> list[float]:
-    count = int((length - 1e-6) / step)
+    """The places of borders between tiles along an axis, in pixels."""
+    count = int((length - 1e-6) / step)  # 1e-6: a border at the very end, but for a rounding, is the frame's
     return [] if count > _MAX_BORDERS else [number * step for number in range(1, count + 1)]
 
 
@@ -112,7 +113,7 @@ _MAX_READ_BYTES = 1 << 20  # bytes of one read; on a GPU it copies all between i
 _streams: weakref.WeakKeyDictionary[Device, Stream] = weakref.WeakKeyDictionary()
 
 
-class Shown:
+class PrintsValues:
     """The part of `Tensor` that prints it, and draws it in notebooks."""
 
     __slots__ = ()
@@ -160,32 +161,28 @@ def _text(tensor: Tensor) -> str:
     view.storage.check_memory()
     if current_holder() is not None:
         return "(not shown: operations are being submitted, and nothing is computed yet)"
-    where, first = "", (0,) * (len(view.shape) - _AXES)
-    large = math.prod(view.shape) > MAX_SHOWN
-    if large and first:
-        where = f"at [{', '.join(map(str, first))}]:\n"
-        view = piece(view, 0, view.shape[len(first) :], view.strides[len(first) :])
-        large = math.prod(view.shape) > MAX_SHOWN
-    *outer, last = [_spans(extent, cut=large) for extent in view.shape] or [[]]
-    if large:  # a read for each row, so that a GPU does not copy the bytes between rows
+    heading = ""
+    leading_axes = max(len(view.shape) - _AXES, 0)
+    is_cut = math.prod(view.shape) > MAX_SHOWN
+    if is_cut and leading_axes:
+        heading = f"at [{', '.join(['0'] * leading_axes)}]:\n"
+        view = piece(view, 0, view.shape[leading_axes:], view.strides[leading_axes:])
+        is_cut = math.prod(view.shape) > MAX_SHOWN
+    *outer, last = [_spans(extent, cut=is_cut) for extent in view.shape] or [[]]
+    if is_cut:  # a read for each row, so that a GPU does not copy the bytes between rows
         outer = [[range(place, place + 1) for span in spans for place in span] for spans in outer]
     blocks = list(product(*outer, last)) if view.shape else [()]
     if view.storage.device.kind != "host" and any(_reach(view, block) > _MAX_READ_BYTES for block in blocks):
         return "(not shown: they lie far apart; dup() gives a copy in which they do not)"
-    parts = [ToHost(_block(view, block), tuple(len(span) for span in block), "values") for block in blocks]
-    read = _read_soon(zip(*parts), view.storage.device)
-    if read is None:
+    reads = [ToHost(_block(view, block), tuple(len(span) for span in block), "values") for block in blocks]
+    parts = _read_soon(zip_ops(*reads), view.storage.device)
+    if parts is None:
         return f"(not shown: the device has not computed them within {PATIENCE_S:g} s)"
-    shown = np.zeros([min(extent, 2 * _EDGE + 1) if large else extent for extent in view.shape], read[0].dtype)
-    for block, part in _pairs(blocks, read):
-        shown[tuple(_places(span, extent, cut=large) for span, extent in _pairs(block, view.shape))] = part
-    limit = 0 if large else shown.size + 1
-    return where + np.array2string(shown, threshold=limit, edgeitems=_EDGE, separator=", ")
-
-
-def _pairs(left: Any, right: Any) -> list[tuple[Any, Any]]:
-    """Python's zip, whose name is an operation's here."""
-    return [(left[number], right[number]) for number in range(len(left))]
+    values = np.zeros([min(extent, 2 * _EDGE + 1) if is_cut else extent for extent in view.shape], parts[0].dtype)
+    for block, part in zip(blocks, parts, strict=True):
+        values[tuple(_places(span, extent, cut=is_cut) for span, extent in zip(block, view.shape, strict=True))] = part
+    limit = 0 if is_cut else values.size + 1
+    return heading + np.array2string(values, threshold=limit, edgeitems=_EDGE, separator=", ")
 
 
 def _spans(extent: int, *, cut: bool) -> list[range]:
@@ -200,8 +197,8 @@ def _places(span: range, extent: int, *, cut: bool) -> slice:
 
     One element stays free between the two ends: NumPy prints an ellipsis there.
     """
-    less = extent - (2 * _EDGE + 1) if cut and extent > 2 * _EDGE + 1 and span.start >= _EDGE else 0
-    return slice(span.start - less, span.stop - less)
+    shift = extent - (2 * _EDGE + 1) if cut and extent > 2 * _EDGE + 1 and span.start >= _EDGE else 0
+    return slice(span.start - shift, span.stop - shift)
 
 
 def _reach(view: View, block: tuple[range, ...]) -> int:
@@ -211,21 +208,21 @@ def _reach(view: View, block: tuple[range, ...]) -> int:
 
 
 def _block(view: View, block: tuple[range, ...]) -> View:
-    offset = sum(span.start * stride for span, stride in _pairs(block, view.strides))
+    offset = sum(span.start * stride for span, stride in zip(block, view.strides, strict=True))
     return piece(view, offset, tuple(len(span) for span in block), view.strides)
 
 
 def _read_soon(op: DeviceOp[tuple[Array, ...]], device: Device) -> tuple[Array, ...] | None:
-    """The result of an operation on a stream of its own; None if it takes too long.
+    """The result of an operation, run on a stream for printing alone.
 
-    The operation then ends by itself.
+    None after `PATIENCE_S`: the operation goes on, and nobody waits for it.
     """
     stream = _streams.get(device)
     if stream is None:
         stream = _streams[device] = device.new_stream()
     run = Run(op, stream)
     run.submit()
-    done = Gate()
-    run.when_done(done.open)
+    gate = Gate()
+    run.when_done(gate.open)
     run.watch()
-    return run.outcome() if done.wait(PATIENCE_S) else None
+    return run.outcome() if gate.wait(PATIENCE_S) else None

@@ -165,7 +165,7 @@ register_carrier(_Carry)
 class _Export:
     """The lease on an exported tensor, held by its capsule.
 
-    It orders us behind the consumer at the end.
+    When the capsule ends, later work here waits for the work that the consumer has on its stream by then.
     """
 
     __slots__ = ("_consumer", "_lease", "_view")
@@ -179,7 +179,7 @@ class _Export:
     def order(self, consumer: Stream, *, write: bool) -> None:
         """Have the consumer's stream wait for the data."""
         self._view.storage.use(consumer, write=write)
-        consumer.sequence += 1
+        consumer.sequence += 1  # the consumer's own work, which we do not see: later users must wait for it
         self._consumer = consumer
 
     def __del__(self) -> None:
@@ -253,7 +253,7 @@ def cuda_array_interface(view: View, usable: Callable[[], View], read_only: bool
     return {
         "shape": view.shape,
         "typestr": view.dtype.numpy.str,
-        "data": (view.address, read_only),
+        "data": (view.address, read_only or view.storage.read_only),
         "strides": tuple(stride * size for stride in view.strides),
         "stream": None if stream is None else stream.cu_stream(),
         "version": 3,

@@ -234,9 +234,9 @@ def foreign_view(value: Any, function: str, device: Device | None = None) -> Vie
     """
     refuse_without_values(value, function)
     if _library(value) == "torch":
-        quick = _torch_view(value, function)
-        if quick is not None:
-            return quick
+        view = _torch_view(value, function)
+        if view is not None:
+            return view
     if isinstance(value, np.ndarray):
         array = cast("Array", value)
         return _array_view(array, array, function)
@@ -265,8 +265,8 @@ def refuse_without_values(value: Any, function: str) -> None:
             f"{function}: a masked array would lose its mask; pass array.filled(value), or array.data and, as a tensor "
             "of its own, np.ma.getmaskarray(array)"
         )
-    kinds = type(value).__mro__
-    if any(each.__name__ == "Tracer" and each.__module__.partition(".")[0] in _IMMUTABLE for each in kinds):
+    classes = type(value).__mro__
+    if any(each.__name__ == "Tracer" and each.__module__.partition(".")[0] in _IMMUTABLE for each in classes):
         raise ArgumentTypeError(
             f"{function}: a tracer of JAX has no values: inside jax.jit (grad, vmap) call this through "
             "jax.pure_callback, or call it outside, on arrays"
@@ -381,9 +381,9 @@ def torch_dtype(dtype: Any) -> DTypeLike | None:
     element = _torch_dtypes.get(dtype, False)  # False: not looked up yet; None: no counterpart
     if element is False:
         name = str(dtype).removeprefix("torch.")
-        spelled = {"bfloat16": "bf16", "bool": "bool", "float4_e2m1fn_x2": "f4e2m1fnx2"}.get(name, name)
+        spelling = {"bfloat16": "bf16", "bool": "bool", "float4_e2m1fn_x2": "f4e2m1fnx2"}.get(name, name)
         try:
-            element = as_dtype(spelled)
+            element = as_dtype(spelling)
         except TypeError:
             element = None
         _torch_dtypes[dtype] = element

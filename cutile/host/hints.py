@@ -18,13 +18,13 @@ from cuda_async.core.lease import current_holder
 from cuda_async.hints import RUNTIME
 from cutile.errors import ArgumentTypeError
 
-__all__ = ("ARGUMENTS", "FUNCTIONS", "KERNEL", "LANGUAGE", "READ", "TENSORS", "NotItsValues")
+__all__ = ("ARGUMENTS", "FUNCTIONS", "KERNEL", "LANGUAGE", "READ", "TENSORS", "RefusesValues")
 
 READ = "tensor.numpy(), or await tensor.to_numpy()"
 KERNEL = "a kernel (@cutile.entry), or compute with what to_numpy() gives"
 
 
-def _reduced(operation: str) -> str:
+def _reduction(operation: str) -> str:
     return f"a kernel with {operation}, or compute with what to_numpy() gives"
 
 
@@ -45,16 +45,16 @@ TENSORS: dict[str, str] = {
     "get": READ,
     "half": "api.convert(tensor, 'f16')",
     "load": "tensor.to_numpy() on the host; in a kernel its parameter is loaded from",
-    "max": _reduced("ct.reduce_max(tile, axis)"),
-    "mean": _reduced("ct.reduce_sum(tile, axis)"),
-    "min": _reduced("ct.reduce_min(tile, axis)"),
+    "max": _reduction("ct.reduce_max(tile, axis)"),
+    "mean": _reduction("ct.reduce_sum(tile, axis)"),
+    "min": _reduction("ct.reduce_min(tile, axis)"),
     "nbytes": "tensor.num_bytes",
     "numel": "tensor.size",
     "permute": "tensor.transpose(axes)",
     "ravel": "tensor.reshape(-1)",
     "store": "api.memcpy(tensor, source) on the host; a kernel stores to its Mut parameters",
     "stride": "tensor.strides",
-    "sum": _reduced("ct.reduce_sum(tile, axis)"),
+    "sum": _reduction("ct.reduce_sum(tile, axis)"),
     "sync": "nothing: operations are run; a tensor is there, and what uses it is ordered behind what computes it",
     "to": "tensor.to_device(device), or api.convert(tensor, dtype)",
     "unpartition": "nothing: it is a tensor and no partition",
@@ -78,16 +78,16 @@ LANGUAGE: dict[str, str] = {
 }
 """What to write for a name of another kernel language, by that name."""
 
-_FROM = "api.from_numpy(array), which takes lists, too"
-_JOINED = "api.empty(shape, dtype) and api.memcpy(whole[...].mut, part) for each"
+_FROM_NUMPY = "api.from_numpy(array), which takes lists, too"
+_JOIN = "api.empty(shape, dtype) and api.memcpy(whole[...].mut, part) for each"
 
 FUNCTIONS: dict[str, str] = {
-    "array": _FROM,
-    "as_tensor": _FROM,
-    "asarray": "api.from_foreign(array), which shares its memory, or " + _FROM,
+    "array": _FROM_NUMPY,
+    "as_tensor": _FROM_NUMPY,
+    "asarray": "api.from_foreign(array), which shares its memory, or " + _FROM_NUMPY,
     "asnumpy": READ,
-    "cat": _JOINED,
-    "concatenate": _JOINED,
+    "cat": _JOIN,
+    "concatenate": _JOIN,
     "copy": "api.dup(tensor)",
     "empty_like": "api.empty(tensor.shape, tensor.dtype)",
     "from_torch": "api.from_dlpack(tensor), or pass it to a kernel as it is",
@@ -96,32 +96,32 @@ FUNCTIONS: dict[str, str] = {
     "ones_like": "api.ones(tensor.shape, tensor.dtype)",
     "randint": "api.from_numpy(rng.integers(low, high, shape))",
     "random": "api.rand(shape)",
-    "stack": _JOINED,
-    "tensor": _FROM,
+    "stack": _JOIN,
+    "tensor": _FROM_NUMPY,
     "uniform": "api.rand(shape)",
     "zeros_like": "api.zeros(tensor.shape, tensor.dtype)",
 }
 """What to write for a function of another library's module, by its name."""
 
-_COUNTED = "it counts from 0; write api.from_numpy(np.arange(2, 8)), or in a kernel ct.iota(shape, dtype, start)"
+_COUNTING = "it counts from 0; write api.from_numpy(np.arange(2, 8)), or in a kernel ct.iota(shape, dtype, start)"
 ARGUMENTS: dict[str, str] = {
     "copy": "leave it out: the memory of the host is copied",
     "device": "an op runs where a stream or a with block says: op.sync_on(stream), or with Device(0): op.sync()",
-    "end": _COUNTED,
+    "end": _COUNTING,
     "fill_value": "it is called value, and comes first",
     "order": "leave it out: tensors are row-major",
     "out": "write api.memcpy(out, tensor)",
     "pin_memory": "leave it out: copies of the host's memory are staged",
     "requires_grad": "leave it out: nothing is differentiated here",
     "size": "it is called shape",
-    "start": _COUNTED,
-    "step": _COUNTED,
-    "stop": _COUNTED,
+    "start": _COUNTING,
+    "step": _COUNTING,
+    "stop": _COUNTING,
     "stream": "an op runs where it is told to: op.sync_on(stream)",
 }
 """What to write for an argument of another library's functions that make tensors, by its name there."""
 
-_OF_SHAPES: dict[Any, str] = {np.shape: "shape", np.ndim: "ndim", np.size: "size"}
+_METADATA: dict[Any, str] = {np.shape: "shape", np.ndim: "ndim", np.size: "size"}
 _IN_KERNELS = {
     **dict.fromkeys(("add", "sum"), " with + or ct.reduce_sum(tile, axis)"),
     "maximum": " with ct.max_tile(x, y) or ct.reduce_max(tile, axis)",
@@ -130,7 +130,7 @@ _IN_KERNELS = {
 }
 
 
-class NotItsValues:
+class RefusesValues:
     """The part of `Tensor` that refuses to be its values."""
 
     __slots__ = ()
@@ -190,8 +190,8 @@ class NotItsValues:
             self._no_numpy(function)
 
         def __array_function__(self, function: Any, types: object, inputs: Any, more: Any) -> object:
-            if function in _OF_SHAPES and len(inputs) == 1 and not more:  # they read no values
-                return getattr(self, _OF_SHAPES[function])
+            if function in _METADATA and len(inputs) == 1 and not more:  # they read no values
+                return getattr(self, _METADATA[function])
             self._no_numpy(function)
 
         def _no_numpy(self, function: Any) -> NoReturn:
@@ -210,7 +210,7 @@ class NotItsValues:
             )
 
         def __eq__(self, other: object) -> bool:
-            if isinstance(other, Number) or (hasattr(other, "__array__") and not isinstance(other, NotItsValues)):
+            if isinstance(other, Number) or (hasattr(other, "__array__") and not isinstance(other, RefusesValues)):
                 raise ArgumentTypeError(
                     f"{self!r} is not compared with {type(other).__name__} by its values, which are the device's: "
                     f"write {KERNEL}; a tensor is equal to itself alone"

@@ -11,7 +11,6 @@ import math
 import operator
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +19,7 @@ from cuda_async import DeviceOp
 from cuda_async.combinators import Titled
 from cutile.backend.interface import CompileOptions
 from cutile.block_scan import scan_unchecked
+from cutile.compile.facts import constant_key
 from cutile.dtypes import DTypeLike, f32, f64, u64
 from cutile.entry import Kernel, entry
 from cutile.errors import ArgumentError, ArgumentTypeError, as_text
@@ -64,7 +64,6 @@ __all__ = (
     "ScanTiles",
     "below_one",
     "cast",
-    "check_scan",
     "convert_to_new",
     "count",
     "count_onto",
@@ -228,9 +227,9 @@ class ScanTiles:
     """The tiles of `scan_kernel` on one kind of device, for 256 threads.
 
     Attributes:
-        shared_bytes: shared memory of a multiprocessor that the device has at least.
-        elements: of a tile, by the bits of one; halves are scanned in f32, as 32 bits.
-        occupancy: tile blocks on a multiprocessor, by the bits of an element: others load while one waits.
+        shared_bytes: bytes of shared memory that a multiprocessor of the device has at least.
+        elements: elements of a tile, by the bits of an element. Halves are scanned in f32, as 32 bits.
+        occupancy: tile blocks on a multiprocessor, by the bits of an element. Some load while others wait for totals.
     """
 
     shared_bytes: int
@@ -238,20 +237,32 @@ class ScanTiles:
     occupancy: dict[int, int]
 
 
-_FOUR, _THREE = {8: 4, 16: 4, 32: 4, 64: 3}, {8: 3, 16: 3, 32: 3, 64: 3}
+_OCCUPANCY_OF_4, _OCCUPANCY_OF_3 = {8: 4, 16: 4, 32: 4, 64: 3}, {8: 3, 16: 3, 32: 3, 64: 3}  # by the bits of an element
 SCAN_TILES = (
-    ScanTiles(228 << 10, {8: 8192, 16: 8192, 32: 10240, 64: 4096}, _FOUR),
-    ScanTiles(164 << 10, {8: 8192, 16: 8192, 32: 8192, 64: 4096}, _FOUR),
-    ScanTiles(0, {8: 6144, 16: 6144, 32: 6144, 64: 3072}, _THREE),
+    ScanTiles(228 << 10, {8: 8192, 16: 8192, 32: 10240, 64: 4096}, _OCCUPANCY_OF_4),  # Hopper
+    ScanTiles(164 << 10, {8: 8192, 16: 8192, 32: 8192, 64: 4096}, _OCCUPANCY_OF_4),  # A100
+    ScanTiles(0, {8: 6144, 16: 6144, 32: 6144, 64: 3072}, _OCCUPANCY_OF_3),
 )
 """From the most shared memory to the least. A tile is exchanged through shared memory, so that its bytes times the
 occupancy have to fit. Larger tiles of 32 bits are faster (H200, `docs/benchmarks/memory`); none spills registers."""
 
 
-@cache
+_MAX_SCAN_KERNELS = 256  # kernels that are kept; a lambda that is written in a loop is another function each time
+_scan_kernels: dict[tuple[Callable[[Any, Any], Any], Hashable], Kernel] = {}
+
+
 def scan_kernel(function: Callable[[Any, Any], Any], identity: Any) -> Kernel:
     """The scan of a function as a kernel, compiled once for each element type."""
+    key = function, constant_key(identity)  # 0, 0.0, -0.0 and False are equal, and give different kernels
+    kernel = _scan_kernels.get(key)
+    if kernel is None:
+        if len(_scan_kernels) >= _MAX_SCAN_KERNELS:
+            _scan_kernels.clear()
+        kernel = _scan_kernels.setdefault(key, _new_scan_kernel(function, identity))
+    return kernel
 
+
+def _new_scan_kernel(function: Callable[[Any, Any], Any], identity: Any) -> Kernel:
     @entry
     def array_scan(y: Mut, x: Tensor, state: SharedMut, *, WIDE: Const = 0):
         """y[i] = function(y[i - 1], x[i]), in f32 where WIDE is 1."""
@@ -265,17 +276,22 @@ def scan_kernel(function: Callable[[Any, Any], Any], identity: Any) -> Kernel:
 
 
 def scan_op(
-    x: HostTensor, function: Callable[[Any, Any], Any], identity: Any, dtype: DTypeLike, what: str
+    x: HostTensor, function: Callable[[Any, Any], Any], identity: Any, dtype: DTypeLike, caller: str
 ) -> DeviceOp[HostTensor]:
     """An op that yields the running results of a function over a tensor of one axis.
 
+    `caller` is the function of `api` that errors name.
+
     Raises:
-        ArgumentError: `x` has another number of axes.
+        ArgumentError: `x` has another number of axes, `dtype` cannot hold the identity, or the function is known to
+            have another one.
+        ArgumentTypeError: the function is none that a kernel calls, or the identity is no number.
     """
+    identity = _checked_identity(function, identity, dtype, caller)
     if len(x.shape) != 1:
         raise ArgumentError(
-            f"{what}: expected a tensor of one axis, got one of shape {x.shape}; reshape((-1,)) it, or scan rows in a "
-            "kernel: ct.cumsum(tile, 1), ct.scan(tile, 1, ...)"
+            f"{caller}: expected a tensor of one axis, got one of shape {x.shape}; reshape((-1,)) it, or scan rows in "
+            "a kernel: ct.cumsum(tile, 1), ct.scan(tile, 1, ...)"
         )
     result = Empty(x.shape, dtype)
     if not x.shape[0]:
@@ -284,7 +300,7 @@ def scan_op(
     state = Full((sizes.words,), u64, np.zeros((), np.uint64), "zeros")
     tiles = result.partition((sizes.tile,))
     launch = scan_launch(tiles, x, state, function, identity, dtype, sizes.occupancy)
-    return Titled(launch.first(), lambda part: part.unpartition(), what)
+    return Titled(launch.first(), lambda part: part.unpartition(), caller)
 
 
 _operator: Any = operator  # `and_` and its kind have no types
@@ -305,36 +321,34 @@ _OF_NUMPY = {
 """Functions of the language, by their names in NumPy."""
 
 
-def check_scan(function: Callable[[Any, Any], Any], identity: Any, dtype: DTypeLike, what: str) -> None:
-    """Refuse a function or an identity that a scan of `dtype` cannot use.
+def _checked_identity(function: Callable[[Any, Any], Any], identity: Any, dtype: DTypeLike, caller: str) -> Any:
+    """The identity as a Python number of the dtype: a bool, an int or a float.
 
-    Raises:
-        ArgumentTypeError: the function is none that a kernel calls, or the identity is no number.
-        ArgumentError: the dtype cannot hold the identity, or the function is known to have another one.
+    Raises as `scan_op`.
     """
     if not callable(function) or isinstance(function, np.ufunc):
         name = getattr(function, "__name__", "")
         remedy = _OF_NUMPY.get(name, "a def, a lambda, or a function of operator or of cutile")
         words = f"kernels do not call np.{name}" if callable(function) else f"expected one, got {as_text(function)}"
-        raise ArgumentTypeError(f"{what}: function: {words}; write {remedy}")
-    element = as_element(
-        identity, f32 if dtype.is_half else dtype, what, "identity"
-    ).item()  # halves are scanned in f32
+        raise ArgumentTypeError(f"{caller}: function: {words}; write {remedy}")
+    computed = f32 if dtype.is_half else dtype  # halves are scanned in f32
+    element = as_element(identity, computed, caller, "identity").item()
     kind = _IDENTITIES.get(function) if isinstance(function, Hashable) else None
+    if kind is None:
+        return element
     if kind in ("lowest", "highest") and dtype.is_float:
         fits = element <= dtype.min if kind == "lowest" else element >= dtype.max
-        right = "float('-inf')" if kind == "lowest" else "float('inf')"
-    elif kind is not None:
+        remedy = "float('-inf')" if kind == "lowest" else "float('inf')"
+    else:
         ones = -1 if dtype.is_signed else dtype.max
         number = {"0": 0, "1": 1, "lowest": dtype.min, "highest": dtype.max, "ones": ones}[kind]
-        fits, right = element == number, repr(bool(number) if dtype.is_bool else number)
-    else:
-        return
+        fits, remedy = element == number, repr(bool(number) if dtype.is_bool else number)
     if not fits:
         raise ArgumentError(
-            f"{what}: identity: {as_text(identity)} would change elements of {dtype}; the identity of "
-            f"{getattr(function, '__name__', 'the function')} is {right}"
+            f"{caller}: identity: {as_text(identity)} would change elements of {dtype}; the identity of "
+            f"{getattr(function, '__name__', 'the function')} is {remedy}"
         )
+    return element
 
 
 @dataclass(frozen=True)
@@ -343,7 +357,7 @@ class ScanSizes:
 
     Attributes:
         tile: elements of a tile.
-        words: of the state (see `scan_blocks`).
+        words: words of u64 of the state (see `scan_blocks`).
         occupancy: tile blocks on a multiprocessor.
     """
 

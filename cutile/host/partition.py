@@ -497,8 +497,8 @@ class MutBorrow:
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
-            known = not name.startswith("_") and hasattr(self._tensor, name)
-            remedy = f", but its tensor has: tensor.{name}" if known else ""
+            is_tensors = not name.startswith("_") and hasattr(self._tensor, name)
+            remedy = f", but its tensor has: tensor.{name}" if is_tensors else ""
             raise AttributeError(f"'MutBorrow' object has no attribute {name!r}{remedy}", name=name, obj=self)
 
     def __repr__(self) -> str:
@@ -588,13 +588,13 @@ def _check_map(partition: Partition | BorrowedPartition, shape: tuple[Any, ...],
             f"map: of the map {shape} only the last two axes can be grouped; the others must be 1 or OWNED"
         )
     counts = [-(-extent // size) for extent, size in zip(partition.tensor_shape, tile, strict=True)]
-    streamed = math.prod(count for count, group in zip(counts, shape, strict=True) if group != OWNED)
+    num_tiles = math.prod(count for count, group in zip(counts, shape, strict=True) if group != OWNED)
     if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks < 1:
         raise LaunchError(f"map: the number of tile blocks must be at least 1, got {blocks!r}")
-    if streamed > MAX_TILES:
+    if num_tiles > MAX_TILES:
         raise LaunchError(
-            f"map: {streamed} streamed tiles are more than the {MAX_TILES} that a kernel counts; take larger tiles, "
+            f"map: {num_tiles} streamed tiles are more than the {MAX_TILES} that a kernel counts; take larger tiles, "
             "or leave an axis out of the stream with OWNED"
         )
-    if blocks > streamed:
-        raise LaunchError(f"map: {blocks} tile blocks for {streamed} streamed tiles; give at most as many as tiles")
+    if blocks > num_tiles:
+        raise LaunchError(f"map: {blocks} tile blocks for {num_tiles} streamed tiles; give at most as many as tiles")

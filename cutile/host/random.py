@@ -8,6 +8,7 @@ Without a seed, each run of an op draws a new one from the system.
 
 from __future__ import annotations
 
+import math
 import operator
 import os
 from collections.abc import Callable, Sequence
@@ -86,8 +87,8 @@ def randn(mean: float, std: float, shape: Shape, seed: int | None = None, dtype:
         raise ArgumentError(f"randn: std: expected a standard deviation of at least 0, got {as_text(std)}")
     if element in (f32, f64):
         return _Normal(extents, element, _seed(seed, "randn"), center, width)
-    drawn = _Normal(extents, f32, _seed(seed, "randn"), center, width)
-    return drawn.then(lambda tensor: convert(tensor, element))
+    normal = _Normal(extents, f32, _seed(seed, "randn"), center, width)
+    return normal.then(lambda tensor: convert(tensor, element))
 
 
 def randn_f16(mean: float, std: float, shape: Shape, seed: int | None = None) -> DeviceOp[Tensor]:
@@ -176,7 +177,7 @@ class _Uniform(_Random):
     def generate(self, context: ExecutionContext, view: View, generator: Any, seed: int) -> None:
         from cutile.host.kernels import half_open
 
-        count = _count(view)
+        count = math.prod(view.shape)
         generator.uniform(view.address, count, view.dtype.bits, seed)
         # cuRAND's numbers are in (0, 1]: 1 becomes 0.
         context.execute(half_open(View(view.storage, view.offset, view.dtype, (count,), row_major_strides((count,)))))
@@ -204,9 +205,5 @@ class _Normal(_Random):
         out += out.dtype.type(self._mean)
 
     def generate(self, context: ExecutionContext, view: View, generator: Any, seed: int) -> None:
-        count = _count(view)
+        count = math.prod(view.shape)
         generator.normal(view.address, count + count % 2, view.dtype.bits, seed, self._mean, self._std)
-
-
-def _count(view: View) -> int:
-    return int(np.prod(view.shape, dtype=np.int64))

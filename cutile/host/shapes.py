@@ -29,7 +29,6 @@ __all__ = (
     "new_bytes",
     "reshape_shape",
     "row_major_strides",
-    "show_shape",
     "slice_layout",
     "transpose_layout",
     "whole_shape",
@@ -53,15 +52,6 @@ Span = range | builtins.slice | tuple[int, int]
 _INTEGERS = frozenset((int,))
 
 _MAX_EXTENT = 2**31 - 1  # kernels get extents as 32-bit integers
-
-
-def show_shape(shape: tuple[int, ...]) -> str:
-    """The way shapes are written in errors.
-
-    >>> show_shape((4, 8)), show_shape((3,))
-    ('(4, 8)', '(3,)')
-    """
-    return as_text(shape)
 
 
 def _integers(shape: ShapeLike, argument: str) -> tuple[int, ...]:
@@ -109,11 +99,11 @@ def as_shape(shape: ShapeLike, argument: str = "shape", *, least: int = 0) -> tu
         if extent < least:
             what = "is empty" if extent == 0 else "is negative"
             raise ArgumentError(
-                f"{argument}: axis {axis} of {show_shape(extents)} {what}; every extent must be at least {least}"
+                f"{argument}: axis {axis} of {as_text(extents)} {what}; every extent must be at least {least}"
             )
         if extent > _MAX_EXTENT:
             raise ArgumentError(
-                f"{argument}: axis {axis} of {show_shape(extents)} is longer than {_MAX_EXTENT}, "
+                f"{argument}: axis {axis} of {as_text(extents)} is longer than {_MAX_EXTENT}, "
                 "the longest that a kernel can index; spread it over two axes"
             )
     return extents
@@ -193,13 +183,13 @@ def reshape_shape(new: ShapeLike, old: tuple[int, ...], strides: tuple[int, ...]
     if math.prod(extents) != size or -1 in extents:
         count = "" if unknown else f" with {math.prod(extents)} elements"
         raise ArgumentError(
-            f"{method}: shape {show_shape(request)}{count} does not fit a tensor of shape {show_shape(old)} "
+            f"{method}: shape {as_text(request)}{count} does not fit a tensor of shape {as_text(old)} "
             f"with {size} elements; the number of elements must stay the same"
         )
     if not is_contiguous(old, strides):
         raise ArgumentError(
-            f"{method}: the elements of a tensor of shape {show_shape(old)} and strides {show_shape(strides)} do not "
-            f"follow one another in memory, so they cannot take shape {show_shape(request)} without being moved; "
+            f"{method}: the elements of a tensor of shape {as_text(old)} and strides {as_text(strides)} do not "
+            f"follow one another in memory, so they cannot take shape {as_text(request)} without being moved; "
             "dup() gives a contiguous copy"
         )
     return extents
@@ -217,7 +207,7 @@ def transpose_layout(axes: ShapeLike | None, shape: tuple[int, ...], strides: tu
     order = tuple(axis + rank if axis < 0 else axis for axis in request)
     if sorted(order) != list(range(rank)):
         raise ArgumentError(
-            f"transpose: axes {as_text(axes)} are no permutation of the {rank} axes of shape {show_shape(shape)}"
+            f"transpose: axes {as_text(axes)} are no permutation of the {rank} axes of shape {as_text(shape)}"
         )
     return 0, tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order)
 
@@ -236,7 +226,7 @@ def slice_layout(spans: Sequence[Any], shape: tuple[int, ...], strides: tuple[in
         spans = cast("list[Any]", spans[0])
     if len(spans) > len(shape):
         raise ArgumentError(
-            f"slice: {len(spans)} ranges for the {len(shape)} axes of shape {show_shape(shape)}; at most one each"
+            f"slice: {len(spans)} ranges for the {len(shape)} axes of shape {as_text(shape)}; at most one each"
         )
     offset = 0
     extents = list(shape)
@@ -283,9 +273,7 @@ def axis_key(shape: tuple[int, ...], axis: SupportsIndex, start: Any = None, sto
     """
     at = operator.index(axis)
     if not -len(shape) <= at < len(shape):
-        raise ArgumentError(
-            f"slice: axis {as_text(at)} of a tensor with {len(shape)} axes, of shape {show_shape(shape)}"
-        )
+        raise ArgumentError(f"slice: axis {as_text(at)} of a tensor with {len(shape)} axes, of shape {as_text(shape)}")
     return (slice(None),) * (at % len(shape)) + (slice(start, stop),)
 
 
@@ -306,7 +294,7 @@ def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
         raise ArgumentTypeError("a tensor's index may hold one `...`")
     if count > len(shape):
         raise ArgumentIndexError(
-            f"{count} indices for the {len(shape)} axes of shape {show_shape(shape)}; at most one each"
+            f"{count} indices for the {len(shape)} axes of shape {as_text(shape)}; at most one each"
         )
     if not ellipses:
         items.append(Ellipsis)

@@ -24,8 +24,8 @@ from cutile.compile.facts import TensorFacts
 from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentTypeError
 from cutile.host.compat import OldTensorMethods
-from cutile.host.display import Shown
-from cutile.host.hints import NotItsValues
+from cutile.host.display import PrintsValues
+from cutile.host.hints import RefusesValues
 from cutile.host.memory import DevicePointer
 from cutile.host.partition import Holder, MutBorrow, Partition, TileLike, as_any_tile, as_tile, is_open
 from cutile.host.shapes import (
@@ -54,7 +54,7 @@ __all__ = ("Tensor", "TensorView")
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class Tensor(OldTensorMethods, ReadsValues, NotItsValues, Shown, language.Tensor):
+class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, language.Tensor):
     """An array on a device.
 
     Made by the functions of `cutile.api`; never constructed directly.

@@ -96,10 +96,10 @@ def fresh_op(dtype: DTypeLike, shape: tuple[int, ...]) -> DeviceOp[View]:
 
 def number_of_bytes(view: View) -> int:
     """The size of the elements."""
-    return int(np.prod(view.shape, dtype=np.int64)) * (view.dtype.bits // 8)
+    return math.prod(view.shape) * (view.dtype.bits // 8)
 
 
-def _whole(view: View) -> bool:
+def _is_contiguous(view: View) -> bool:
     return is_contiguous(view.shape, view.strides)
 
 
@@ -163,7 +163,7 @@ class ToHost(DeviceOp[Array]):
         pending = Pending[Array](f"the values of a tensor ({self._name})", self.site)
         if not result.size:
             pass  # no copy; the result still comes in the order of the stream
-        elif _whole(view):
+        elif _is_contiguous(view):
             download(context, storage, result.ctypes.data, result.nbytes, offset=view.offset, keep=result)
         elif runs_host_code(context.device):
             storage.use(context.stream, write=False)
@@ -228,7 +228,7 @@ def duplicate(view: View, make: Callable[[View], T]) -> DeviceOp[T]:
     Raises:
         OwnershipError: an operation that has not finished writes them.
     """
-    if _whole(view) or runs_host_code(view.storage.device):
+    if _is_contiguous(view) or runs_host_code(view.storage.device):
         return _Dup(view, make)
     from cutile.host.kernels import gather_to_new
 
@@ -281,10 +281,10 @@ def copy_into(destination: View, source: View) -> DeviceOp[None]:
         )
     if destination.storage.device is not source.storage.device:
         return CopyAcross(destination, source)
-    whole = _whole(destination) and _whole(source)
-    if not whole and destination.shape != source.shape:
+    are_contiguous = _is_contiguous(destination) and _is_contiguous(source)
+    if not are_contiguous and destination.shape != source.shape:
         destination, source = _match(destination, source)
-    if whole or runs_host_code(destination.storage.device):
+    if are_contiguous or runs_host_code(destination.storage.device):
         return Memcpy(destination, source)
     from cutile.host.kernels import gather_onto
 
@@ -293,10 +293,10 @@ def copy_into(destination: View, source: View) -> DeviceOp[None]:
 
 def _match(destination: View, source: View) -> tuple[View, View]:
     """Give the contiguous view the shape of the other one."""
-    if _whole(source):
+    if _is_contiguous(source):
         shape = destination.shape
         return destination, View(source.storage, source.offset, source.dtype, shape, row_major_strides(shape))
-    if _whole(destination):
+    if _is_contiguous(destination):
         dtype, shape = destination.dtype, source.shape
         return View(destination.storage, destination.offset, dtype, shape, row_major_strides(shape)), source
     raise ArgumentError(
@@ -315,7 +315,7 @@ def _enqueue_copy(context: ExecutionContext, destination: View, source: View) ->
     stream = context.stream
     source.storage.use(stream, write=False)
     destination.storage.use(stream, write=True)
-    if _whole(source) and _whole(destination):
+    if _is_contiguous(source) and _is_contiguous(destination):
         stream.copy(destination.address, source.address, number_of_bytes(source))
     else:
         for_rows(stream, source.shape, number_of_bytes(source), _gather(array_of(destination), array_of(source)))
@@ -339,11 +339,11 @@ def enqueue_copy_across(context: ExecutionContext, destination: View, source: Vi
         ContextError: the stream is of a third device, or of the host where the other is a GPU.
     """
     refuse_in_trace(context.stream.recorder, "a copy between devices")
-    there, here, device = destination.storage.device, source.storage.device, context.device
+    target, origin, device = destination.storage.device, source.storage.device, context.device
     nbytes = number_of_bytes(source)
     if not nbytes:
         return
-    if there.kind == here.kind:
+    if target.kind == origin.kind:
         copy_storage(
             context,
             destination.storage,
@@ -352,16 +352,16 @@ def enqueue_copy_across(context: ExecutionContext, destination: View, source: Vi
             destination_offset=destination.offset,
             source_offset=source.offset,
         )
-    elif device is there and here.kind == "host":
+    elif device is target and origin.kind == "host":
         wait_for_writer(source.storage, submitting=True)
         upload(context, destination.storage, source.address, nbytes, offset=destination.offset, keep=source)
-    elif device is here and there.kind == "host":
+    elif device is origin and target.kind == "host":
         wait_for_writer(destination.storage, readers=True, submitting=True)
         download(context, source.storage, destination.address, nbytes, offset=source.offset, keep=destination)
     else:
         raise ContextError(
             device.ordinal,
-            f"a copy from {here} to {there} was run on {device}; run it on a stream of the GPU: sync_on(stream), or "
+            f"a copy from {origin} to {target} was run on {device}; run it on a stream of the GPU: sync_on(stream), or "
             "'with device:' around it",
         )
 
@@ -369,7 +369,7 @@ def enqueue_copy_across(context: ExecutionContext, destination: View, source: Vi
 def _preparations(*views: View) -> Iterable[Callable[[], object]]:
     """Functions that wait for the host's pending work on views.
 
-    A GPU goes on with them then.
+    A GPU's stream may use the views then.
     """
     for view in views:
         if view.storage.device.kind == "host":
@@ -399,13 +399,14 @@ class ToDevice(DeviceOp[T]):
     def execute(self, context: ExecutionContext) -> T:
         source = self._view
         refuse_in_trace(context.stream.recorder, "a copy between devices")
-        shape, nbytes = source.shape, number_of_bytes(source)
+        strides = row_major_strides(source.shape)
+        nbytes = new_bytes(source.dtype, source.shape, strides)
         if context.device is self._device:
             storage = context.allocate(nbytes)
         else:
             storage = Storage.allocate(import_stream(self._device), nbytes)
             context.run.storages.append(storage)  # a run that fails marks its storages as spoiled
-        result = View(storage, 0, source.dtype, shape, row_major_strides(shape))
+        result = View(storage, 0, source.dtype, source.shape, strides)
         enqueue_copy_across(context, result, source)
         return self._make(result)
 

@@ -89,6 +89,15 @@ def from_raw_parts(
 
     Raises:
         ArgumentTypeError, ArgumentError: an argument makes no sense, or the elements do not fit; nothing is taken over.
+
+    Example:
+        >>> from cuda_async import Device
+        >>> from cutile import api
+        >>> from cutile.host.unsafe import from_raw_parts
+        >>> stream = Device.host().new_stream()
+        >>> tensor = from_raw_parts(stream.driver.allocate(64), 64, (4, 4), "f32", stream)
+        >>> api.fill(tensor, 2.0).sync_on(stream).num_bytes
+        64
     """
     extents, steps = _layout(shape, strides, "from_raw_parts")
     element, start = element_type(dtype, "from_raw_parts"), _positive(address, "from_raw_parts")

@@ -56,6 +56,9 @@ class Global(DeviceVariable):
     def write(self, value: float) -> DeviceOp[None]:
         """Set it on the device that this runs on.
 
+        Args:
+            value: a number that its dtype holds; a floating-point one rounds it.
+
         Raises:
             ArgumentError: `value` is no value of its dtype.
         """

@@ -74,10 +74,10 @@ def reinterpreted(view: View, dtype: DTypeSpec, shape: ShapeLike) -> View:
     element = element_type(dtype, "reinterpret")
     extents = new_shape(shape, "reinterpret")
     size = math.prod(view.shape) * (view.dtype.bits // 8)
-    needed = math.prod(extents) * (element.bits // 8)
-    if needed != size:
+    nbytes = math.prod(extents) * (element.bits // 8)
+    if nbytes != size:
         raise ArgumentError(
-            f"reinterpret: {element.name} of shape {extents} takes {needed} bytes, the tensor ({view.dtype.name}, "
+            f"reinterpret: {element.name} of shape {extents} takes {nbytes} bytes, the tensor ({view.dtype.name}, "
             f"shape {view.shape}) has {size}; the number of bytes must stay the same"
         )
     if not is_contiguous(view.shape, view.strides):
@@ -111,11 +111,11 @@ def refuse_common_elements(view: View, use: str) -> bool:
     common = common_element(view.shape, view.strides)
     if common is None:
         return True
-    one, other = common
-    which = f", {one} and {other} among them" if one else ""
+    index, other = common
+    words = f", {index} and {other} among them" if index else ""
     raise OwnershipError(
         f"{use}: indices of the tensor ({view.dtype.name}, shape {view.shape}, strides {view.strides}) name the same "
-        f"element{which}: what it holds in the end would depend on which tile block is last. dup() gives a copy in "
+        f"element{words}: what it holds in the end would depend on which tile block is last. dup() gives a copy in "
         "which each has its own; to write the memory as it is, take the tensor that it is a look at"
     )
 
@@ -159,14 +159,14 @@ def common_element(shape: Sequence[int], strides: Sequence[int]) -> tuple[Index,
     for axis in axes:
         if strides[axis] == 0:
             return _pair(len(shape), {axis: 1})
-    *tried, first, second = axes  # the two longest are solved for; one axis alone does not overlap itself
-    if math.prod(2 * shape[axis] - 1 for axis in tried) > _MAX_TRIALS:
+    *searched_axes, first, second = axes  # the two longest are solved for; one axis alone does not overlap itself
+    if math.prod(2 * shape[axis] - 1 for axis in searched_axes) > _MAX_TRIALS:
         return (), ()
-    for steps in product(*(range(1 - shape[axis], shape[axis]) for axis in tried)):
-        rest = -sum(step * strides[axis] for step, axis in zip(steps, tried, strict=True))
-        solved = _solve(strides[first], shape[first] - 1, strides[second], shape[second] - 1, rest, any(steps))
-        if solved is not None:
-            return _pair(len(shape), dict(zip(axes, (*steps, *solved), strict=True)))
+    for steps in product(*(range(1 - shape[axis], shape[axis]) for axis in searched_axes)):
+        rest = -sum(step * strides[axis] for step, axis in zip(steps, searched_axes, strict=True))
+        solution = _solve(strides[first], shape[first] - 1, strides[second], shape[second] - 1, rest, any(steps))
+        if solution is not None:
+            return _pair(len(shape), dict(zip(axes, (*steps, *solution), strict=True)))
     return None
 
 

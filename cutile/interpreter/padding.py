@@ -154,13 +154,13 @@ class Padding:
             return self._in_order(op, operands[op.x], walker)
         if isinstance(op, TakeAlongAxis):
             none = np.zeros(op.results[0].tile.shape, np.bool_)
-            taken = _results_with(op, walker, {op.x: operands[op.x].mask})[0] if op.x in operands else none
-            return [taken | (operands[op.places].mask if op.places in operands else none)]
+            moved = _results_with(op, walker, {op.x: operands[op.x].mask})[0] if op.x in operands else none
+            return [moved | (operands[op.places].mask if op.places in operands else none)]
         if isinstance(op, Select):
             none = np.zeros(op.results[0].tile.shape, np.bool_)
             condition, x, y = (operands[each].mask if each in operands else none for each in op.operands)
-            chosen: Array = walker.values[op.condition]
-            return [condition | (chosen & x) | (~chosen & y)]
+            choice: Array = walker.values[op.condition]
+            return [condition | (choice & x) | (~choice & y)]
         if isinstance(op, _MOVES):
             none = {each: np.zeros(each.tile.shape, np.bool_) for each in op.operands}
             masks = none | {each: padded.mask for each, padded in operands.items()}
@@ -193,14 +193,14 @@ class Padding:
         """Warn where results differ once padding is replaced by identities."""
         if not operands or not real.any():
             return
-        replaced: dict[Value, Array] = {}
+        operands_masked: dict[Value, Array] = {}
         for value, padded in operands.items():
-            array = replaced[value] = walker.values[value].copy()
+            array = operands_masked[value] = walker.values[value].copy()
             array[padded.mask] = _identity(op, value)
         with np.errstate(all="ignore"):
-            without = _results_with(op, walker, replaced)
-            with_padding = _results_with(op, walker, {})
-        for got, expected in zip(with_padding, without, strict=True):
+            masked_results = _results_with(op, walker, operands_masked)
+            results = _results_with(op, walker, {})
+        for got, expected in zip(results, masked_results, strict=True):
             both_nan = (got != got) & (expected != expected)
             differs = np.asarray(real & ~((got == expected) | both_nan))
             if differs.any():
@@ -229,8 +229,8 @@ class Padding:
         if key in self._warned:
             return
         self._warned.add(key)
-        shown = f"\n{where.show()}" if where is not None else ""
-        warnings.warn_explicit(f"{fault}{shown}\n{remedy}", PaddingWarning, key[0], key[1])
+        source_line = f"\n{where.show()}" if where is not None else ""
+        warnings.warn_explicit(f"{fault}{source_line}\n{remedy}", PaddingWarning, key[0], key[1])
 
 
 def _results_with(op: Op, walker: Walker, replaced: Mapping[Value, Array]) -> Sequence[Array]:

@@ -198,8 +198,8 @@ class LiveCopies:
         inner = wrapped_by_cache(value)
         if inner is not None:
             return value if is_computed(value) else self.copy(inner)
-        own = isinstance(value, types.FunctionType) and not hasattr(value, "__cutile__")
-        if not own or (value.__module__ or "").startswith(_PACKAGE):
+        is_users = isinstance(value, types.FunctionType) and not hasattr(value, "__cutile__")
+        if not is_users or (value.__module__ or "").startswith(_PACKAGE):
             return value
         return self._either(value) if is_computed(value) else self.copy(value)
 
@@ -219,5 +219,5 @@ class LiveCopies:
 
 def _names(code: types.CodeType) -> set[str]:
     """Every global that code reads, nested functions included."""
-    nested = [each for each in code.co_consts if isinstance(each, types.CodeType)]
-    return set(code.co_names).union(*map(_names, nested))
+    inner_codes = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return set(code.co_names).union(*map(_names, inner_codes))

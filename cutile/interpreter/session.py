@@ -174,8 +174,8 @@ class Session:
     def truth(self, value: Any) -> bool:
         """`value` as a condition."""
         with self._here() as frame:
-            found: Any = operators.truth(frame, value)
-            return bool(found.array) if isinstance(found, EagerValue) else bool(found)
+            condition: Any = operators.truth(frame, value)
+            return bool(condition.array) if isinstance(condition, EagerValue) else bool(condition)
 
     def iterate(self, meaning: Any) -> Iterator[Any]:
         """What a `for` loop over `meaning` goes through."""
@@ -213,10 +213,10 @@ class Session:
     def _builtin(self, function: Any) -> Callable[..., Any]:
         def either(*args: Any, **kwargs: Any) -> Any:
             values = (*args, *kwargs.values())
-            live = any(to_meaning(each) is not each for each in values)
-            if function is range and not live:
-                live = not is_constant_range(1)
-            return self.call_value(function, args, kwargs) if live else function(*args, **kwargs)
+            is_live = any(to_meaning(each) is not each for each in values)
+            if function is range and not is_live:
+                is_live = not is_constant_range(1)
+            return self.call_value(function, args, kwargs) if is_live else function(*args, **kwargs)
 
         either.__name__ = function.__name__
         either.of_python = function  # type: ignore[attr-defined]  # the front end has its own meaning of it
@@ -258,22 +258,22 @@ def misspelt_names() -> Generator[None]:
             last = last.tb_next
         if last.tb_frame.f_code.co_filename.startswith(_HIDDEN):  # a fault of this package
             raise
-        near = closest(error.name, [*last.tb_frame.f_locals, *last.tb_frame.f_globals])
-        remedy = f"Did you mean {near[0]!r}?" if near else "Define it before, or import it."
-        where = _place(last.tb_frame.f_code, last.tb_lasti, last.tb_lineno)
-        raise KernelNameError(str(error), where, remedy) from error
+        guesses = closest(error.name, [*last.tb_frame.f_locals, *last.tb_frame.f_globals])
+        remedy = f"Did you mean {guesses[0]!r}?" if guesses else "Define it before, or import it."
+        place = _place(last.tb_frame.f_code, last.tb_lasti, last.tb_lineno)
+        raise KernelNameError(str(error), place, remedy) from error
     except AttributeError as error:
         if not isinstance(error.obj, ModuleType) or error.name is None:
             raise
-        trace, seen = error.__traceback__, error.__traceback__
+        trace, kernel_trace = error.__traceback__, error.__traceback__
         while trace is not None:
             if not trace.tb_frame.f_code.co_filename.startswith(_HIDDEN):  # nor a module's own __getattr__
-                seen = trace
+                kernel_trace = trace
             trace = trace.tb_next
-        assert seen is not None, "it was raised in the kernel"
-        where = _place(seen.tb_frame.f_code, seen.tb_lasti, seen.tb_lineno)
+        assert kernel_trace is not None, "it was raised in the kernel"
+        place = _place(kernel_trace.tb_frame.f_code, kernel_trace.tb_lasti, kernel_trace.tb_lineno)
         remedy = elsewhere.in_module(error.obj, error.name)
-        raise KernelNameError(f"module {error.obj.__name__!r} has no {error.name!r}", where, remedy) from error
+        raise KernelNameError(f"module {error.obj.__name__!r} has no {error.name!r}", place, remedy) from error
 
 
 def _place(code: CodeType, instruction: int, number: int) -> Location:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -32,18 +32,29 @@ from cutile.ops.reduce import Folding
 
 # -- the last accesses of each element ------------------------------------------------------------
 #
-# Memory is a tensor's (`Elements`), or lies outside of all tensors (`Loose`). Both count elements from 0.
+# Memory is a tensor's (`Elements`), or lies outside of all tensors (`RawMemory`). Both count elements from 0.
 
 Array = np.ndarray[Any, Any]
-Way = tuple[bool, bool]
-"""Whether an access writes, and whether it is strong: ordered other than weakly, as an atomic update is."""
+
+
+class AccessKind(NamedTuple):
+    """What an access does to an element.
+
+    Attributes:
+        writes: whether it writes.
+        strong: whether it is ordered other than weakly, as an atomic update is.
+    """
+
+    writes: bool
+    strong: bool
+
 
 NOBODY, SEVERAL = 0, -1
-WAYS: tuple[Way, ...] = ((False, False), (True, False), (False, True), (True, True))
+ACCESS_KINDS = tuple(AccessKind(writes, strong) for strong in (False, True) for writes in (False, True))
 
 
 class History(ABC):
-    """The last access of each element, in each way.
+    """The last access of each element, of each kind.
 
     Attributes:
         blocks: the numbers, from 1, of the blocks that made it; or `NOBODY`, or `SEVERAL` blocks.
@@ -51,19 +62,19 @@ class History(ABC):
     """
 
     def __init__(self, size: int) -> None:
-        self.blocks: dict[Way, Array] = {way: np.zeros(size, np.int32) for way in WAYS}
-        self.places: dict[Way, Array] = {way: np.zeros(size, np.int32) for way in WAYS}
+        self.blocks: dict[AccessKind, Array] = {kind: np.zeros(size, np.int32) for kind in ACCESS_KINDS}
+        self.places: dict[AccessKind, Array] = {kind: np.zeros(size, np.int32) for kind in ACCESS_KINDS}
 
     @abstractmethod
     def name(self, element: int, verb: str) -> str:
         """The element and its access as words: `'x' is read at (3,)`."""
 
-    def remember(self, touched: Array, way: Way, block: int, place: int) -> None:
+    def remember(self, touched: Array, kind: AccessKind, block: int, place: int) -> None:
         """Note an access by a block."""
-        blocks = self.blocks[way]
+        blocks = self.blocks[kind]
         before = blocks[touched]
         blocks[touched] = np.where((before == NOBODY) | (before == block), block, SEVERAL)
-        self.places[way][touched] = place
+        self.places[kind][touched] = place
 
 
 class Elements(History):
@@ -113,7 +124,7 @@ class Elements(History):
         return np.where(inside, self._order[nearest], -1)
 
 
-class Loose(History):
+class RawMemory(History):
     """Memory that raw addresses lead to, outside of all tensors."""
 
     def __init__(self) -> None:
@@ -126,12 +137,12 @@ class Loose(History):
         for address in addresses:
             if self._numbers.setdefault(address, len(self._addresses)) == len(self._addresses):
                 self._addresses.append(address)
-        missing = len(self._addresses) - self.blocks[False, False].size
-        if missing:
+        num_new = len(self._addresses) - self.blocks[ACCESS_KINDS[0]].size
+        if num_new:
             # As much again, so that appending one by one takes linear time.
-            room = np.zeros(missing + len(self._addresses), np.int32)
+            room = np.zeros(num_new + len(self._addresses), np.int32)
             for table in (self.blocks, self.places):
-                table.update({way: np.append(table[way], room) for way in WAYS})
+                table.update({kind: np.append(table[kind], room) for kind in ACCESS_KINDS})
         return np.array([self._numbers[address] for address in addresses], np.int64)
 
     def name(self, element: int, verb: str) -> str:
@@ -148,12 +159,7 @@ def addresses(array: Array) -> Array:
 
 ByAddress = LoadPointer | StorePointer | AtomicRmw | AtomicCas
 
-_VERBS: dict[Way, str] = {
-    (False, False): "read",
-    (True, False): "written",
-    (False, True): "read in an order",
-    (True, True): "written atomically",
-}
+_VERBS = dict(zip(ACCESS_KINDS, ("read", "written", "read in an order", "written atomically"), strict=True))
 
 
 class Watch:
@@ -174,7 +180,7 @@ class Watch:
             for name, array in arrays.items()
             if array.ndim
         }
-        self._loose = Loose()
+        self._raw_memory = RawMemory()
         self._outside: tuple[str, Array] | None = None
         """The tensor of the load that is about to run, and the mask of its padding."""
         self.padding = Padding()
@@ -260,8 +266,8 @@ class Watch:
     def _access(self, op: Op, tensor: Value, walker: Walker) -> None:
         array = walker.values[tensor]
         elements = self._elements.get(tensor.name)
-        own = elements is not None and elements.array is array
-        if elements is None or not own:  # the kernel made the tensor of an address
+        is_parameter = elements is not None and elements.array is array
+        if elements is None or not is_parameter:  # the kernel made the tensor of an address
             elements = Elements(tensor.name, array, np.ones(array.size, np.bool_))
         writes = op.effect_of is Effect.WRITE
         if writes:
@@ -279,11 +285,11 @@ class Watch:
                 op.location,
                 "Compare the index with ct.num_tiles, or interpret(check=False) if reading padding is meant.",
             )
-        if own:
-            self._touch(op, elements, touched, (writes, False), reads=not writes)
+        if is_parameter:
+            self._touch(op, elements, touched, AccessKind(writes, strong=False), reads=not writes)
         else:
             where = elements.addresses_of(touched)
-            self._touch_addresses(op, where, array.itemsize, (writes, False), reads=not writes)
+            self._touch_addresses(op, where, array.itemsize, AccessKind(writes, strong=False), reads=not writes)
 
     # -- accesses by address ----------------------------------------------------------------------
 
@@ -297,11 +303,12 @@ class Watch:
             for address in where.tolist():
                 self._acquire(address)
         reads = isinstance(op, LoadPointer | AtomicCas) or (isinstance(op, AtomicRmw) and op.kind != "xchg")
-        self._touch_addresses(op, where, size, (not isinstance(op, LoadPointer), strong), reads=reads)
+        kind = AccessKind(not isinstance(op, LoadPointer), strong)
+        self._touch_addresses(op, where, size, kind, reads=reads)
         if strong and not isinstance(op, LoadPointer):
-            released = op.order in ("release", "acq_rel")
+            releases = op.order in ("release", "acq_rel")
             for address in where.tolist():
-                self._release(address, releases=released, keeps=updates)
+                self._release(address, releases=releases, keeps=updates)
 
     def _acquire(self, address: int) -> None:
         for block, place in self._released.get(address, {}).items():
@@ -312,15 +319,15 @@ class Watch:
 
         An update (`keeps`) also hands on what other blocks have released there: it continues their release sequences.
         """
-        handed = dict(self._released.get(address, {})) if keeps else {}
+        entries = dict(self._released.get(address, {})) if keeps else {}
         if releases:
-            mine = {**self._before, self._block: len(self._places) - 1}
-            for block, place in mine.items():
-                handed[block] = max(place, handed.get(block, -1))
+            own_entries = {**self._before, self._block: len(self._places) - 1}
+            for block, place in own_entries.items():
+                entries[block] = max(place, entries.get(block, -1))
             self._places.append(None)  # what comes next is at a later place, also on the same line
-        self._released[address] = handed
+        self._released[address] = entries
 
-    def _touch_addresses(self, op: Op, where: Array, size: int, way: Way, *, reads: bool) -> None:
+    def _touch_addresses(self, op: Op, where: Array, size: int, kind: AccessKind, *, reads: bool) -> None:
         """Check an access of `size` bytes at each address.
 
         Where a tensor holds the address, it is an access of the tensor's elements.
@@ -333,14 +340,14 @@ class Watch:
             inside = np.concatenate(parts)
             inside = np.unique(inside[inside >= 0])
             if inside.size:
-                self._touch(op, elements, inside, way, reads=reads)
+                self._touch(op, elements, inside, kind, reads=reads)
                 where = where[parts[0] < 0]
         if where.size:
-            self._touch(op, self._loose, np.unique(self._loose.at(where.tolist())), way, reads=False)
+            self._touch(op, self._raw_memory, np.unique(self._raw_memory.at(where.tolist())), kind, reads=False)
 
     # -- what an access may not do ----------------------------------------------------------------
 
-    def _touch(self, op: Op, history: History, touched: Array, way: Way, *, reads: bool) -> None:
+    def _touch(self, op: Op, history: History, touched: Array, kind: AccessKind, *, reads: bool) -> None:
         if reads and isinstance(history, Elements) and not history.written[touched].all():
             first = int(touched[~history.written[touched]][0])
             raise UninitialisedReadError(
@@ -348,16 +355,16 @@ class Watch:
                 op.location,
                 "Fill the tensor first (api.zeros), or store before loading.",
             )
-        for other in WAYS:
-            if (way[0] or other[0]) and not (way[1] and other[1]):
-                self._race(op, history, touched, way, other)
+        for other in ACCESS_KINDS:
+            if (kind.writes or other.writes) and not (kind.strong and other.strong):
+                self._race(op, history, touched, kind, other)
         if not self._places or self._places[-1] != op.location:
             self._places.append(op.location)
-        history.remember(touched, way, self._block, len(self._places) - 1)
-        if way[0] and isinstance(history, Elements):
+        history.remember(touched, kind, self._block, len(self._places) - 1)
+        if kind.writes and isinstance(history, Elements):
             history.written[touched] = True
 
-    def _race(self, op: Op, history: History, touched: Array, way: Way, other: Way) -> None:
+    def _race(self, op: Op, history: History, touched: Array, kind: AccessKind, other: AccessKind) -> None:
         blocks, places = history.blocks[other][touched], history.places[other][touched]
         others = (blocks != NOBODY) & (blocks != self._block)
         if self._before and others.any():
@@ -365,7 +372,7 @@ class Watch:
                 others &= (blocks != block) | ~self._comes_after(block, places)
         if others.any():
             position = int(np.flatnonzero(others)[0])
-            self._refuse(op, history, int(touched[position]), way, other, int(blocks[position]), int(places[position]))
+            self._refuse(op, history, int(touched[position]), kind, other, int(blocks[position]), int(places[position]))
 
     def _comes_after(self, block: int, places: Array) -> Array:
         """Whether accesses of a block at these places are ordered before this block's.
@@ -376,14 +383,16 @@ class Watch:
             return np.full(places.shape, all(each in self._before for each in range(1, self._block)))
         return places <= self._before.get(block, -1)
 
-    def _refuse(self, op: Op, history: History, element: int, way: Way, other: Way, block: int, place: int) -> NoReturn:
+    def _refuse(
+        self, op: Op, history: History, element: int, kind: AccessKind, other: AccessKind, block: int, place: int
+    ) -> NoReturn:
         by = "another tile block" if block == SEVERAL else f"tile block {self._blocks[block]}"
         location, verb = self._places[place], _VERBS[other]
-        there = f"\n{location.show()}" if location is not None else ""
+        source_line = f"\n{location.show()}" if location is not None else ""
         raise RaceError(
-            f"{history.name(element, _VERBS[way])} by tile block {self._index}, "
+            f"{history.name(element, _VERBS[kind])} by tile block {self._index}, "
             f"and was {verb} by {by}; nothing orders the two on a device.\n"
-            f"It was {verb} here:{there}\nand is {_VERBS[way]} here:",
+            f"It was {verb} here:{source_line}\nand is {_VERBS[kind]} here:",
             op.location,
             "Let each element be written by one block, use atomics for all of its accesses, or split the work into two "
             "launches.",
@@ -396,8 +405,8 @@ def _loaded(op: Op, tensor: Value, elements: Elements, walker: Walker) -> tuple[
     The elements are numbered from 1 here, so that padding by 0 stands for no element.
     """
     numbers = np.arange(1, elements.written.size + 1, dtype=np.float64).reshape(elements.shape)
-    (found, *_) = walker.with_values(Replaced(walker.values, {tensor: numbers})).operation(op)
-    taken = np.asarray(found, np.float64)
+    (numbers_loaded, *_) = walker.with_values(Replaced(walker.values, {tensor: numbers})).operation(op)
+    taken = np.asarray(numbers_loaded, np.float64)
     inside = np.isfinite(taken) & (taken >= 1)
     return taken[inside].ravel().astype(np.int64) - 1, ~inside
 
@@ -429,10 +438,10 @@ def check_identity(op: Folding, walker: Walker) -> None:
     identities = [np.full(each.shape, np.asarray(identity).astype(each.dtype)) for each, identity in pairs]
     for left, right in ((identities, elements), (elements, identities)):
         for number, (got, expected) in enumerate(zip(apply(op.body, [*left, *right]), elements, strict=True)):
-            changed = ~_alike(got, expected)
-            if changed.any():
-                one = tuple(axis[0] for axis in np.nonzero(changed))
-                _refuse(op, number, identities_first=left is identities, element=expected[one], result=got[one])
+            differs = ~_alike(got, expected)
+            if differs.any():
+                index = tuple(axis[0] for axis in np.nonzero(differs))
+                _refuse(op, number, identities_first=left is identities, element=expected[index], result=got[index])
 
 
 def _alike(got: Array, expected: Array) -> Array:

@@ -1,4 +1,8 @@
-"""Checks of launch arguments: tensors, partitions, pointers, plain numbers."""
+"""Checks of launch arguments: tensors, partitions, pointers, plain numbers.
+
+An argument is given in the terms of its library or of Python. A check returns what a launch uses of it (`Checked`), or
+refuses it with the remedy. Tensors of other libraries are read by readers, which `cutile.host` registers.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ Number = bool | int | float
 EVERY_FLOAT = float(np.finfo(np.float16).max)
 """The largest finite f16. Every float dtype that kernels compute with holds numbers up to it."""
 
-MAX_ADDRESS = 2**64 - 1
+MAX_ADDRESS = 2**64 - 1  # addresses are passed as 64-bit words
 
 
 class Pointer(int):
@@ -136,9 +140,9 @@ def check_position(signature: Signature, position: int, argument: Any) -> Checke
         return check_argument(signature.name, parameter, argument)
     except ArgumentTypeError as error:
         kinds = {each.kind for each in signature.parameters}
-        number = isinstance(argument, bool | int | float) and "scalar" in kinds
-        array = getattr(argument, "size", 1) != 1 and len(kinds) > 1
-        if not (array if parameter.kind == "scalar" else number):
+        is_number = isinstance(argument, bool | int | float) and "scalar" in kinds
+        is_array = getattr(argument, "size", 1) != 1 and len(kinds) > 1
+        if not (is_array if parameter.kind == "scalar" else is_number):
             raise
         names = ", ".join(signature.names)
         raise ArgumentTypeError(f"{error}; the parameters in their order are ({names})") from None
@@ -267,7 +271,12 @@ def _fields(argument: Any) -> tuple[str, ...]:
 def _describe(argument: Any) -> str:
     if _fields(argument):
         return f"a tuple of {', '.join(_fields(argument))}"
-    kind = cast("type[object]", type(argument))
+    return type_name(argument)
+
+
+def type_name(argument: object) -> str:
+    """The name of an argument's type, with its module unless it is built in."""
+    kind = type(argument)
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
@@ -448,10 +457,10 @@ def _in_range(value: float, dtype: DTypeLike, kernel: str, name: str) -> float:
     Raises ArgumentError.
     """
     if not fits(value, dtype):
-        held = "inf" if value > 0 else "-inf"
+        infinity = "inf" if value > 0 else "-inf"
         raise ArgumentError(
-            f"{kernel}: argument {name!r} must fit {dtype}, got {short(value)}, which would become {held}: pass "
-            f"float('{held}') if that is meant, or declare the scalar as f64"
+            f"{kernel}: argument {name!r} must fit {dtype}, got {short(value)}, which would become {infinity}: pass "
+            f"float('{infinity}') if that is meant, or declare the scalar as f64"
         )
     return float(value)
 

@@ -177,15 +177,15 @@ class BoundLaunch:
             ArgumentTypeError: it is not what the parameter takes.
         """
         signature = self._kernel.signature
-        fresh: dict[int, Checked] = {}
+        changes: dict[int, Checked] = {}
         for name, argument in arguments.items():
             position = self._positions.get(name)
             if position is None:
                 raise ArgumentError(f"{signature.name} has no argument {name!r}; it has {', '.join(signature.names)}")
-            fresh[position] = self._check(position, argument)
+            changes[position] = self._check(position, argument)
         candidate = self._checked.copy()
         has_tensors = False
-        for position, checked in fresh.items():
+        for position, checked in changes.items():
             candidate[position] = checked
             has_tensors = has_tensors or isinstance(checked, _VIEWS)
         if has_tensors:
@@ -197,10 +197,10 @@ class BoundLaunch:
             self._prepare(compiled, candidate)
         else:
             self._checked = candidate
-            for position in fresh:
+            for position in changes:
                 for place, number in self._numbers[position]:
                     self._prepared.set(place, number(candidate, self._grid))
-        for position in fresh:
+        for position in changes:
             self._arguments[position] = arguments[signature.names[position]]
         if has_tensors:
             self._note_storages()

@@ -34,13 +34,13 @@ def refuse_disagreement(signature: Signature, checked: Sequence[Any]) -> None:
         ArgumentError: two differ; names both arguments and both axes.
     """
     for name, position, axis, other, other_axis in signature.agreements:
-        this, two = checked[position], checked[other]
-        if this.shape[axis] != two.shape[other_axis]:
-            first, second = signature.parameters[position].title, signature.parameters[other].title
+        first_view, second_view = checked[position], checked[other]
+        if first_view.shape[axis] != second_view.shape[other_axis]:
+            first_name, second_name = signature.parameters[position].title, signature.parameters[other].title
             raise ArgumentError(
-                f"{signature.name}: the extent {name!r} is {this.shape[axis]} along axis {axis} of argument {first!r} "
-                f"(shape {this.shape}), but {two.shape[other_axis]} along axis {other_axis} of argument {second!r} "
-                f"(shape {two.shape})"
+                f"{signature.name}: the extent {name!r} is {first_view.shape[axis]} along axis {axis} of argument "
+                f"{first_name!r} (shape {first_view.shape}), but {second_view.shape[other_axis]} along axis "
+                f"{other_axis} of argument {second_name!r} (shape {second_view.shape})"
             )
 
 
@@ -57,9 +57,9 @@ def launch_grid(kernel: str, requested: Grid | None, outputs: Sequence[tuple[str
             continue
         grid = view.grid
         if inferred is not None and grid != inferred:
-            what = "tile blocks" if view.map is not None else "tiles"
+            unit = "tile blocks" if view.map is not None else "tiles"
             raise LaunchError(
-                f"{kernel}: the partitions disagree on the grid: {source!r} has {inferred} {what}, "
+                f"{kernel}: the partitions disagree on the grid: {source!r} has {inferred} {unit}, "
                 f"{name!r} has {grid}. Give each tile block one tile of every output; what all of them add to "
                 "is a ct.Global, or an output with one element for each, summed afterwards. An output that all tile "
                 "blocks write is a ct.SharedMut parameter, with grid=... in the call"
@@ -68,10 +68,12 @@ def launch_grid(kernel: str, requested: Grid | None, outputs: Sequence[tuple[str
     prefixes = [(name, view.grid) for name, view in outputs if not view.exact]
     if requested is None:
         if inferred is None:
-            why = "no partition tells it"
+            reason = "no partition tells it"
             if prefixes:
-                why = f"{prefixes[0][0]!r} is a partial-coverage partition, which takes any prefix of {prefixes[0][1]}"
-            raise LaunchError(f"{kernel}: launch grid required: {why}; give it with .grid((x, y, z))")
+                reason = (
+                    f"{prefixes[0][0]!r} is a partial-coverage partition, which takes any prefix of {prefixes[0][1]}"
+                )
+            raise LaunchError(f"{kernel}: launch grid required: {reason}; give it with .grid((x, y, z))")
         requested = inferred
     elif inferred is not None and requested != inferred:
         raise LaunchError(
@@ -79,11 +81,11 @@ def launch_grid(kernel: str, requested: Grid | None, outputs: Sequence[tuple[str
             f"{source!r}, of which each tile has one tile block. Leave .grid(...) out, or cut {source!r} into as many "
             "tiles; a block goes through several tiles of what it reads in a loop"
         )
-    for name, most in prefixes:
+    for name, limit in prefixes:
         for axis in range(3):
-            if requested[axis] > most[axis]:
+            if requested[axis] > limit[axis]:
                 raise LaunchError(
-                    f"{kernel}: the launch grid {requested} exceeds the partial-coverage partition grid {most} of "
+                    f"{kernel}: the launch grid {requested} exceeds the partial-coverage partition grid {limit} of "
                     f"{name!r} on axis {axis}"
                 )
     return requested
@@ -132,9 +134,9 @@ def condition_of(compiled: Compiled, names: Sequence[str]) -> Condition | None:
 
     None for a kernel without checks.
     """
-    if "holds" not in compiled.memo:
-        compiled.memo["holds"] = _condition_of_all(compiled, names)
-    return compiled.memo["holds"]
+    if "condition" not in compiled.memo:
+        compiled.memo["condition"] = _condition_of_all(compiled, names)
+    return compiled.memo["condition"]
 
 
 def _condition_of_all(compiled: Compiled, names: Sequence[str]) -> Condition | None:
@@ -145,35 +147,34 @@ def _condition_of_all(compiled: Compiled, names: Sequence[str]) -> Condition | N
         if key == last[0]:
             return True
         try:
-            held = (c[0].shape[0] + 127) // 128 - 1 < (c[1].shape[0] + 127) // 128 and ...
+            passes = (c[0].shape[0] + 127) // 128 - 1 < (c[1].shape[0] + 127) // 128 and ...
         except ZeroDivisionError:
             return False
-        if held:
+        if passes:
             last[0] = key
-        return held
+        return passes
 
     A launch with the arguments of the last one that passed evaluates nothing. `last` needs no lock: it is read and set
     as one object, and another thread's key only costs an evaluation.
     """
-    checks = compiled.facts.get("launch_checks", ())
-    texts = [*compiled.facts.get("preconditions", ())]
-    parts = [placed(text, names) for text in texts]
-    parts += [_condition(check, names) for check in checks]
-    if not parts:
+    conditions = [placed(text, names) for text in compiled.facts.get("preconditions", ())]
+    conditions += [_condition(check, names) for check in compiled.facts.get("launch_checks", ())]
+    if not conditions:
         return None
-    inputs = sorted({each for part in parts for each in re.findall(r"c\[\d+\](?:\.shape)?", part)})
+    # An extent's whole shape stands in the key: shapes are tuples that exist, so that the key costs no indexing.
+    inputs = sorted({text for condition in conditions for text in re.findall(r"c\[\d+\](?:\.shape)?", condition)})
     lines = [
         "def holds(c, g):",
-        f"    key = (g, {''.join(f'{each}, ' for each in inputs)})",
+        f"    key = (g, {''.join(f'{text}, ' for text in inputs)})",
         "    if key == last[0]:",
         "        return True",
         "    try:",
-        f"        held = {' and '.join(parts)}",
+        f"        passes = {' and '.join(conditions)}",
         "    except ZeroDivisionError:",
         "        return False",
-        "    if held:",
+        "    if passes:",
         "        last[0] = key",
-        "    return held",
+        "    return passes",
     ]
     # A list holds the last key: generated text can set an item of it without `nonlocal`.
     return define(f"verify {compiled.program.function.name}", "\n".join(lines) + "\n", {"last": [None]})
@@ -187,8 +188,8 @@ def _condition(check: Any, names: Sequence[str]) -> str:
     _, _, _, low, high, count, guards, _ = check
     ends = [f"{placed(low, names)} >= 0"] if low else []
     ends += [f"{placed(high, names)} < {placed(count, names)}"] if high else []
-    skipped = [f"not {placed(guard, names)}" for guard in guards]
-    return f"({' or '.join([*skipped, '(' + ' and '.join(ends) + ')'])})"
+    false_guards = [f"not {placed(guard, names)}" for guard in guards]
+    return f"({' or '.join([*false_guards, '(' + ' and '.join(ends) + ')'])})"
 
 
 class _Placer(ast.NodeTransformer):
@@ -220,14 +221,15 @@ def _value(text: str, names: Sequence[str], checked: Sequence[Checked], grid: Gr
 
 
 def _explain(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked], grid: Grid) -> None:
+    """Evaluate the checks one by one; raise LaunchError for the first that fails."""
     kernel = compiled.program.function.name
     for text in compiled.facts.get("preconditions", ()):
         try:
-            failed = not _value(text, names, checked, grid) and "failed"
+            fault = "" if _value(text, names, checked, grid) else "failed"
         except ZeroDivisionError:
-            failed = "divides by 0"
-        if failed:
-            raise LaunchError(f"{kernel}: the precondition {text} {failed}: {_operands(text, names, checked, grid)}")
+            fault = "divides by 0"
+        if fault:
+            raise LaunchError(f"{kernel}: the precondition {text} {fault}: {_operands(text, names, checked, grid)}")
     try:
         _explain_indices(compiled, names, checked, grid)
     except ZeroDivisionError:
@@ -235,32 +237,38 @@ def _explain(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked
 
 
 def _explain_indices(compiled: Compiled, names: Sequence[str], checked: Sequence[Checked], grid: Grid) -> None:
+    """Raise LaunchError for the first index check that fails.
+
+    The fields of a check are described in `cutile/passes/bounds.py`.
+    """
     kernel = compiled.program.function.name
     for name, axis, step, low, high, count, guards, place in compiled.facts.get("launch_checks", ()):
         if not all(_value(guard, names, checked, grid) for guard in guards):
             continue
-        shown = f"\n{place}" if place else ""
+        source_line = f"\n{place}" if place else ""
         tiles = _value(count, names, checked, grid)
         if axis < -1:  # -2: a check whose name is the whole message
             if _value(high, names, checked, grid) >= tiles:
-                raise LaunchError(f"{kernel}: {name} (the grid is {grid}){shown}")
+                raise LaunchError(f"{kernel}: {name} (the grid is {grid}){source_line}")
             continue
         if axis < 0:  # -1: an index of something else than a tensor's axis; `name` describes it
             ends = [_value(end, names, checked, grid) for end in (low, high) if end]
             value = next((each for each in ends if not 0 <= each < tiles), None)
             if value is None:
                 continue
-            raise LaunchError(f"{kernel}: {name} is {value}; it must be at least 0 and below {tiles}{shown}")
+            raise LaunchError(f"{kernel}: {name} is {value}; it must be at least 0 and below {tiles}{source_line}")
         extent = getattr(checked[names.index(name)], "shape", ())[axis]
-        there = f"argument {name!r} has {tiles} tiles of {step} along axis {axis} (extent {extent})"
+        tiling = f"argument {name!r} has {tiles} tiles of {step} along axis {axis} (extent {extent})"
         if low and (first := _value(low, names, checked, grid)) < 0:
-            raise LaunchError(f"{kernel}: a tile index goes down to {first}, and {there}; the first one is 0{shown}")
+            raise LaunchError(
+                f"{kernel}: a tile index goes down to {first}, and {tiling}; the first one is 0{source_line}"
+            )
         if high and (last := _value(high, names, checked, grid)) >= tiles:
             reason = "" if str(high) == str(last) else f" ({high})"
             raise LaunchError(
-                f"{kernel}: a tile index goes up to {last}{reason}, and {there}"
+                f"{kernel}: a tile index goes up to {last}{reason}, and {tiling}"
                 + (f"; the last one is {tiles - 1}" if tiles else "")
-                + shown
+                + source_line
             )
 
 

@@ -138,7 +138,7 @@ class CompiledKernel:
         "_variants",
         "enqueue",
         "unchanged",
-    )  # fmt: skip
+    )
 
     def __init__(self, plan: Plan, kernel: KernelCache, stream: Stream, backend: str | None) -> None:
         compiled = self._compiled = plan.compiled(target_of(stream.device, backend))

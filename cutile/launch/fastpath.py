@@ -219,7 +219,7 @@ def recognizer(kernel: KernelCache, ops: Sequence[int] = (), seen: Set[tuple[Any
     Args:
         kernel: the kernel.
         ops: the positions of arguments that are ops: these are left out.
-        seen: where some are ops, the layouts of other arguments that were found to be right.
+        seen: where some are ops, the layouts of the other arguments in launches that the general way has accepted.
     """
     signature = kernel.signature
 
@@ -270,7 +270,7 @@ def recognizer_text(signature: Signature, ops: Sequence[int] = ()) -> str:
 
 
 def _plan_words(signature: Signature) -> tuple[str, list[str], str]:
-    """The key of a plan, doubts whether it is the launch's, and the grid, as text."""
+    """A plan's key, conditions that leave it to the general way, the grid; as text."""
     tensors = [(i, each) for i, each in enumerate(signature.parameters) if each.kind != "scalar"]
     keys = [f"c{i}.facts," if each.declares else f"c{i}.layout," for i, each in tensors]
     disagreeing = [
@@ -422,9 +422,9 @@ def repeat_text(arity: int, parameters: Sequence[Parameter], checked: Sequence[C
 
 
 def _launch_lines(numbers: Sequence[str], blocks: str) -> list[str]:
-    """Pack a launch's numbers, launch, and do the stream's bookkeeping.
+    """Pack a launch's numbers, launch, and note it in the stream.
 
-    That is the one of `Stream.launch_function` and `hold`.
+    The note is that of `Stream.launch_function` and `Stream.hold`, inlined.
     """
     return [
         "    try: memory, where = local.memory",

@@ -1,6 +1,7 @@
-"""Launches run as plain Python.
+"""A launch as plain Python: waits for its memory, and calls the interpreter.
 
-Their memory is made reachable, their numbers packed, the interpreter called.
+A GPU's memory is copied to the CPU for the launch, and back. For the check of uninitialised reads, each storage has a
+history: which of its bytes the interpreter has written. It holds as long as nothing else writes the storage.
 """
 
 from __future__ import annotations
@@ -51,19 +52,19 @@ def run_interpreted(
     """
     if context.stream.recorder is not None:
         raise LaunchError("an interpreted kernel cannot be part of a graph: it runs in Python, once")
-    reachable = context.device.kind == "host"
-    if not reachable and any(isinstance(each, Pointer | PointingView) for each in checked):
+    on_host = context.device.kind == "host"
+    if not on_host and any(isinstance(each, Pointer | PointingView) for each in checked):
         raise LaunchError(
             f"an interpreted kernel runs on the CPU, which does not reach what addresses of {context.device} lead to: "
             "interpret it over tensors of the CPU (with Device.host(): ...), or compile it"
         )
     views = {position: each for position, each in enumerate(checked) if isinstance(each, View | TiledView)}
-    # Read marks_before `use` below, which makes this launch the last writer.
+    # Before `use` below, which makes this launch the last writer.
     marks_before = {id(use.storage): cast("Storage", use.storage).write_mark() for use in uses}
     for use in uses:
         cast("Storage", use.storage).use(context.stream, write=use.write)
     context.stream.synchronize()
-    mirrors = {} if reachable else {i: _Mirror(context, each.storage, each.byte_range) for i, each in views.items()}
+    mirrors = {} if on_host else {i: _Mirror(context, each.storage, each.byte_range) for i, each in views.items()}
     kernel = plan.interpreted()
     numbers: list[Any] = [number_of(each)(checked, grid) for each in kernel.parameters]
     for position, parameter in enumerate(kernel.parameters):

@@ -56,6 +56,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
     """
 
     __slots__ = (
+        "_allocated",
         "_arguments",
         "_backend",
         "_checked",
@@ -67,13 +68,12 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
         "_grid",
         "_launchable",
         "_lazy",
-        "_made",
         "_more",
         "_options",
         "_plan",
         "_space",
         "_uses",
-    )  # fmt: skip
+    )
 
     has_effects = True
 
@@ -154,8 +154,8 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
 
     def _claim(self, arguments: tuple[Any, ...], checked: Sequence[Checked]) -> None:
         """Make parts of the arguments that are ops."""
-        for argument, known in zip(arguments, checked, strict=True):
-            if known is None:
+        for argument, view_or_number in zip(arguments, checked, strict=True):
+            if view_or_number is None:
                 argument.claim(self._place)
                 self._lazy = (*self._lazy, argument)
 
@@ -341,7 +341,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
         grid = self._grid = launchable.grid(checked, self._given_grid)
         return plan, grid
 
-    def _known(self) -> tuple[Plan, Grid]:
+    def _plan_and_grid(self) -> tuple[Plan, Grid]:
         plan, grid = self._plan, self._grid
         return self._specialize() if plan is None or grid is None else (plan, grid)
 
@@ -386,7 +386,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
         if self._lazy:
             self._run_lazy(context)
         self._require_decision()
-        plan, grid = self._known()
+        plan, grid = self._plan_and_grid()
         device, recorder = context.device, cast("Any", context.stream.recorder)
         self._check_device(device)
         for use in self._uses:
@@ -399,7 +399,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
     def _interpret(self, context: ExecutionContext) -> Any:
         from cutile.launch.interpreted import run_interpreted
 
-        plan, grid = self._known()
+        plan, grid = self._plan_and_grid()
         self._check_device(context.device)
         if self._launches_nothing(grid):
             return self._launchable.yields(self._arguments)
@@ -535,7 +535,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
         return bound
 
     def explain(self, arch: str | None = None) -> str:
-        """The plan of this launch in some ten lines, and why it is not faster.
+        """The plan of this launch in about ten lines, and why it is not faster.
 
         See `Kernel.explain`.
 
@@ -584,6 +584,6 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
                 "kernel, pass what .sync() of it yields, or api.meta(shape, dtype), which has no elements"
             )
         self._require_decision()
-        plan, _ = self._known()
+        plan, _ = self._plan_and_grid()
         device = self._uses[0][1].device if self._uses else default_device()
         return Listing(plan.render(shown_target(device, self._backend, arch), stage))

@@ -33,7 +33,16 @@ from cutile.frontend.parameters import (
     assembled,
 )
 from cutile.frontend.signature import Signature
-from cutile.launch.arguments import Checked, Pointer, check_position, give_back, is_op, plain_scalar, words_of_argument
+from cutile.launch.arguments import (
+    Checked,
+    Pointer,
+    check_position,
+    give_back,
+    is_op,
+    plain_scalar,
+    type_name,
+    words_of_argument,
+)
 from cutile.launch.checks import launch_grid, refuse_disagreement
 from cutile.launch.compiled_kernel import plan_of_launch
 from cutile.launch.fastpath import Recognizers, ViewUse, finder
@@ -119,11 +128,11 @@ class FlattenedCall:
             )
         if declared.kind is not tuple:
             if not isinstance(argument, declared.kind):
-                raise ArgumentTypeError(f"{what} must be a {declared.kind.__name__}, got {_type_name(argument)}")
+                raise ArgumentTypeError(f"{what} must be a {declared.kind.__name__}, got {type_name(argument)}")
             parts = [(f"{path}.{name}", each, getattr(argument, name, None)) for name, each in declared.items]
             return Whole(declared.kind, tuple(self._take(each, item, where) for where, each, item in parts))
         if not isinstance(argument, tuple | list):
-            raise ArgumentTypeError(f"{what} must be a tuple or a list, got {_type_name(argument)}")
+            raise ArgumentTypeError(f"{what} must be a tuple or a list, got {type_name(argument)}")
         items: list[Any] = list(argument)  # pyright: ignore[reportUnknownArgumentType]
         kinds = [each for _, each in declared.items]
         if declared.each is not None:
@@ -137,11 +146,6 @@ class FlattenedCall:
                 self._take(each, item, f"{path}[{i}]") for i, (each, item) in enumerate(zip(kinds, items, strict=True))
             ),
         )
-
-
-def _type_name(argument: Any) -> str:
-    kind = cast("type[Any]", type(argument))
-    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def leaves_of(arguments: Iterable[Any]) -> Iterator[Any]:

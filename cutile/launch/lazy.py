@@ -1,12 +1,12 @@
 """Arguments of a launch that are ops: they run in order, when the launch does.
 
 `LazyOp` is the part of `KernelOp` that runs them. Most of them yield new memory to be written, such as
-`api.empty(shape, dtype).partition(tile)`. What such an op yields is known beforehand, but for the address: its
-`outline` tells it. A launch whose ops have outlines needs no run. It allocates, and launches by the plan that
-the outlines name. Where a step like `.first().unpartition()` follows, the result is made of the memory directly.
+`api.empty(shape, dtype).partition(tile)`. The result of such an op is known before it runs, except for the address: the
+op's `outline` describes it. A launch whose ops all have outlines runs none of them. It allocates their memory, and
+launches by the plan for the outlines. Where a step like `.first().unpartition()` follows, the tensor is made directly.
 
-The general way runs each op, checks what it yields, and looks for the plan then. It also says what is wrong: the fast
-path takes no launch of which anything is in doubt. Tests run both ways over random launches.
+The general way runs each op, checks the result, and looks for the plan then. It also says what is wrong: the fast path
+leaves every launch to it that may be wrong. Tests run both ways over random launches.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class LazyOp(LaunchState):
 
     Attributes:
         _failed: the argument that could not be run; absent where none failed.
-        _made: the memory that the fast path allocated; absent where it did not run.
+        _allocated: the memory that the fast path allocated; absent where it did not run.
         _more: what generics and options add to a plan's key; None where that is not known yet.
     """
 
@@ -72,7 +72,7 @@ class LazyOp(LaunchState):
     if TYPE_CHECKING:
         _failed: DeviceOp[Any]
         _given_grid: Grid | None
-        _made: list[Storage]
+        _allocated: list[Storage]
         _space: Any
 
         def fast_path(self, *, waited: bool) -> Callable[[Stream], Any] | None: ...
@@ -97,10 +97,10 @@ class LazyOp(LaunchState):
         if self._extents:
             names = open_names(checked)
             launchable.kernel.generics(None, {name: each for name, each in self._extents.items() if name not in names})
-        lent, self._uses = {use[0] for use in self._uses}, launchable.uses(checked)
-        late = [use for use in self._uses if use[0] not in lent]
-        if late:
-            self.lend(*late)
+        names_lent, self._uses = {use[0] for use in self._uses}, launchable.uses(checked)
+        new_uses = [use for use in self._uses if use[0] not in names_lent]
+        if new_uses:
+            self.lend(*new_uses)
 
     # -- where all have outlines --------------------------------------------------------------
 
@@ -149,7 +149,7 @@ class LazyOp(LaunchState):
         plan, grid, checked, outputs = launch
         parameters = self._launchable.kernel.signature.parameters
         storages: list[Storage] = []
-        self._made = storages
+        self._allocated = storages
         uses = [*self._uses]
         for position, op, outline in outputs:
             parts: list[Any] = [op]
@@ -192,4 +192,4 @@ class LazyOp(LaunchState):
 
     def written(self) -> Iterable[Storage]:
         """The memory that it has allocated itself."""
-        return getattr(self, "_made", ())
+        return getattr(self, "_allocated", ())

@@ -1,4 +1,4 @@
-"""The backend and the target of a launch: usual ones, or a `with` block's."""
+"""Backend and target of a launch: the device's own, or those of a `with` block."""
 
 from __future__ import annotations
 

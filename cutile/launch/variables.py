@@ -9,10 +9,9 @@ import weakref
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from cuda_async import Device, Storage, Stream
 from cuda_async.locks import new_lock
+from cutile.conversion import element
 from cutile.language.variable import DeviceVariable
 
 _WORD = 4  # bytes; the longest pattern of `Stream.fill`
@@ -22,8 +21,8 @@ _lock = new_lock()
 
 
 def fill_variable(storage: Storage, stream: Stream, variable: DeviceVariable, value: Any) -> None:
-    """Enqueue setting a variable to `value`."""
-    data = np.asarray(value).astype(variable.dtype.numpy).tobytes()
+    """Enqueue setting a variable to `value`, a number that its dtype holds or rounds."""
+    data = element(value, variable.dtype).tobytes()
     storage.use(stream, write=True)
     for start in range(0, len(data), _WORD):
         word = data[start : start + _WORD]

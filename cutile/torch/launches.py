@@ -43,34 +43,34 @@ MAX_LAUNCHES = 1024
 Scalar = Callable[[Any], Any]
 
 
-class _Known:
-    """The data of a kernel's launches with some layouts.
+class _CheckedLaunch:
+    """A launch that was checked, and serves later ones with the same layouts.
 
     Attributes:
         place: the device, with its streams.
-        ready: the compiled kernel, which enqueues launches.
+        compiled: the compiled kernel, which enqueues launches.
         grid: the grid.
         views: by argument: a tensor's layout, or the function that checks a scalar.
         uses: the memory that a launch reads and writes.
-        again: launches by addresses and numbers alone; see `CompiledKernel.repeated`.
+        repeat: launches by addresses and numbers alone; see `CompiledKernel.repeated`. None where that is not enough.
         unchanged: whether the outer names that the kernel reads still have the values it was compiled with.
     """
 
-    __slots__ = ("again", "grid", "place", "ready", "unchanged", "uses", "views")
+    __slots__ = ("compiled", "grid", "place", "repeat", "unchanged", "uses", "views")
 
     def __init__(
         self,
         place: Place,
-        ready: CompiledKernel,
+        compiled: CompiledKernel,
         grid: Grid,
         views: Sequence[_Layout | Scalar],
         uses: list[ViewUse],
-        again: Callable[..., None] | None,
+        repeat: Callable[..., None] | None,
     ) -> None:
         self.place = place
-        self.ready = ready
-        self.unchanged = ready.unchanged
-        self.again = again
+        self.compiled = compiled
+        self.unchanged = compiled.unchanged
+        self.repeat = repeat
         self.grid = grid
         self.views = views
         self.uses = uses
@@ -89,11 +89,11 @@ class _Launches:
 
     def __init__(self, launchable: Launchable) -> None:
         self.launchable = launchable
-        self.known: dict[Any, _Known] = {}
+        self.known: dict[Any, _CheckedLaunch] = {}
         self.key, self.quick = _compile(launchable, self.known)
 
 
-def _compile(launchable: Launchable, launches: dict[Any, _Known]) -> tuple[Callable[..., Any], Shortcut]:
+def _compile(launchable: Launchable, launches: dict[Any, _CheckedLaunch]) -> tuple[Callable[..., Any], Shortcut]:
     """Make the key of a kernel's launches and the short cut: for saxpy
 
         def quick(arguments, more):
@@ -103,26 +103,26 @@ def _compile(launchable: Launchable, launches: dict[Any, _Known]) -> tuple[Calla
                 t2 = a2
                 p0 = t0.data_ptr()
                 p2 = t2.data_ptr()
-                found = known.get((more, type(t0), t0.shape, t0.stride(), t0.dtype, t0.device, t0.is_neg(), p0 & 15,
+                launch = known.get((more, type(t0), t0.shape, t0.stride(), t0.dtype, t0.device, t0.is_neg(), p0 & 15,
                                    a0.cut, type(a1), type(t2), ...))
             except (AttributeError, TypeError, RuntimeError):
                 return False
-            if found is None or not found.unchanged():
+            if launch is None or not launch.unchanged():
                 return False
             if is_grad_enabled() and (t0.requires_grad or t2.requires_grad):
                 return False
-            v0, v1, v2, = found.views
+            v0, v1, v2, = launch.views
             if p0 + v0.stop > p2 + v2.start and ...:    # shared memory
                 return False
             c1 = a1 if type(a1) is float and -65504.0 <= a1 <= 65504.0 else v1(a1)
-            stream = found.place.stream()
-            if found.again is not None:
-                found.again(stream, p0, c1, p2)
+            stream = launch.place.stream()
+            if launch.repeat is not None:
+                launch.repeat(stream, p0, c1, p2)
                 return True
-            found.ready.enqueue((Placed(p0, v0), c1, Placed(p2, v2)), found.uses, found.grid, stream)
+            launch.compiled.enqueue((Placed(p0, v0), c1, Placed(p2, v2)), launch.uses, launch.grid, stream)
             return True
 
-    Where it answers False, `_launch_at_length` checks everything, and raises what is wrong. A remembered layout lies at
+    Where it answers False, `_general_launch` checks everything, and raises what is wrong. A remembered layout lies at
     address 0, so that its `start` and `stop` count from a launch's address.
     """
     parameters = list(enumerate(launchable.kernel.signature.parameters))
@@ -152,25 +152,25 @@ def _compile(launchable: Launchable, launches: dict[Any, _Known]) -> tuple[Calla
         "def quick(arguments, more):",
         "    try:",
         *(f"        {line}" for line in unpacked),
-        f"        found = known.get({key})",
+        f"        launch = known.get({key})",
         "    except (AttributeError, TypeError, RuntimeError):",
         "        return False",
-        f"    if found is None or not found.unchanged() or (is_grad_enabled() and ({gradients})):",
+        f"    if launch is None or not launch.unchanged() or (is_grad_enabled() and ({gradients})):",
         "        return False",
-        *([f"    {''.join(f'v{i}, ' for i, _ in parameters)}= found.views"] if parameters else []),
+        *([f"    {''.join(f'v{i}, ' for i, _ in parameters)}= launch.views"] if parameters else []),
         *([f"    if {' or '.join(f'({each})' for each in shared)}:", "        return False"] if shared else []),
         *(f"    {each}" for each in numbers),
-        "    place = found.place",
+        "    place = launch.place",
         "    stream = place.stream()",
-        "    again = found.again",
-        "    if again is not None:",
-        f"        again({', '.join(['stream', *plain])})",
+        "    repeat = launch.repeat",
+        "    if repeat is not None:",
+        f"        repeat({', '.join(['stream', *plain])})",
         "        return True",
         f"    checked = ({''.join(f'{each}, ' for each in checked)})",
         "    if place.on_gpu:",
-        "        found.ready.enqueue(checked, found.uses, found.grid, stream)",
+        "        launch.compiled.enqueue(checked, launch.uses, launch.grid, stream)",
         "    else:",
-        "        run_on_host(found.ready, checked, found.uses, found.grid, stream)",
+        "        run_on_host(launch.compiled, checked, launch.uses, launch.grid, stream)",
         "    return True",
     ]
     scope: dict[str, Any] = {
@@ -202,11 +202,11 @@ def _checked_scalar(i: int, parameter: Parameter) -> str:
 
 
 def _run_on_host(
-    ready: CompiledKernel, checked: Sequence[Any], uses: list[ViewUse], grid: Grid, stream: Stream
+    compiled: CompiledKernel, checked: Sequence[Any], uses: list[ViewUse], grid: Grid, stream: Stream
 ) -> None:
     """Enqueue a launch and wait for it. Raises what it raises."""
     stream.begin_single()  # an earlier failure is not raised as this launch's
-    ready.enqueue(checked, uses, grid, stream)
+    compiled.enqueue(checked, uses, grid, stream)
     stream.synchronize()
 
 
@@ -262,8 +262,8 @@ def launch(
     if plain and len(arguments) == launchable.arity and launches.quick(arguments, more):
         return
     # After a graph break, PyTorch's compiler would trace into the compiler of kernels.
-    at_length = torch.compiler.disable(_launch_at_length) if "torch._dynamo" in sys.modules else _launch_at_length
-    at_length(kernel, launches, arguments, more, grid, options or DEFAULT_OPTIONS, generics, plain=plain)
+    general_launch = torch.compiler.disable(_general_launch) if "torch._dynamo" in sys.modules else _general_launch
+    general_launch(kernel, launches, arguments, more, grid, options or DEFAULT_OPTIONS, generics, plain=plain)
 
 
 # Dynamo does not trace into a function with these two attributes.
@@ -336,7 +336,7 @@ def _checked_tensors(launchable: Launchable, arguments: tuple[Any, ...]) -> dict
     return tensors
 
 
-def _launch_at_length(
+def _general_launch(
     kernel: Kernel,
     launches: _Launches,
     arguments: tuple[Any, ...],
@@ -353,8 +353,8 @@ def _launch_at_length(
     blocks = None if grid is None else check_grid(launchable.name, grid)
     checked_options(options, f"{launchable.name}: options")
     tensors = _checked_tensors(launchable, arguments)
-    written = [each for i, each in tensors.items() if signature.parameters[i].writes]
-    if written and all(each.numel() == 0 for each in written):
+    outputs = [each for i, each in tensors.items() if signature.parameters[i].writes]
+    if outputs and all(each.numel() == 0 for each in outputs):
         return
     place = place_of(next(iter(tensors.values())).device)
     with place.unrestricted():
@@ -362,13 +362,12 @@ def _launch_at_length(
             place.device.collect()
         if not plain:
             return _launch_as_op(kernel, tensors, arguments, blocks, options, generics, place)
-        found = _checked_launch(launchable, tensors, arguments, blocks, options, generics, place)
-        checked, launch = found
+        checked, launch = _checked_launch(launchable, tensors, arguments, blocks, options, generics, place)
         stream = place.stream()
         if place.on_gpu:
-            launch.ready.enqueue(checked, launch.uses, launch.grid, stream)
+            launch.compiled.enqueue(checked, launch.uses, launch.grid, stream)
         else:
-            _run_on_host(launch.ready, checked, launch.uses, launch.grid, stream)
+            _run_on_host(launch.compiled, checked, launch.uses, launch.grid, stream)
     if len(launches.known) >= MAX_LAUNCHES:
         launches.known.clear()
     launches.known[launches.key(arguments, more)] = launch
@@ -382,7 +381,7 @@ def _checked_launch(
     options: CompileOptions,
     generics: Mapping[str, Any],
     place: Place,
-) -> tuple[list[Any], _Known]:
+) -> tuple[list[Any], _CheckedLaunch]:
     """The checked arguments of a launch, and the data for later ones like it.
 
     Later ones have the same layouts.
@@ -412,14 +411,15 @@ def _checked_launch(
     refuse_shared(name, kernel_uses(launchable.kernel.signature.names, checked))
     plan = launchable.plan(checked, launchable.kernel.generics(None, dict(generics)), options)
     blocks = launchable.grid(checked, grid)
-    ready = plan.memo.get(place.device)
-    if ready is None or not ready.unchanged():
-        ready = plan.memo[place.device] = CompiledKernel(plan, launchable.kernel, place.stream(), None)
+    compiled: CompiledKernel | None = plan.memo.get(place.device)
+    if compiled is None or not compiled.unchanged():
+        compiled = plan.memo[place.device] = CompiledKernel(plan, launchable.kernel, place.stream(), None)
     views = [
         _layout_of(checked[i]) if i in tensors else _scalar(launchable, i, plan.specialization.generics)
         for i in range(len(parameters))
     ]
-    return checked, _Known(place, ready, blocks, views, launchable.uses(checked), ready.repeated(checked, blocks))
+    repeat = compiled.repeated(checked, blocks)
+    return checked, _CheckedLaunch(place, compiled, blocks, views, launchable.uses(checked), repeat)
 
 
 def _layout_of(view: View | TiledView) -> Any:
@@ -459,7 +459,7 @@ def _launch_as_op(
 
     A chosen backend or an observer of operations needs that.
     """
-    ours = [
+    own_arguments = [
         each
         if i not in tensors
         else cut_tensor(from_foreign(tensors[i].detach()), each.cut)
@@ -467,7 +467,7 @@ def _launch_as_op(
         else from_foreign(tensors[i].detach())
         for i, each in enumerate(arguments)
     ]
-    op = kernel(*ours, **generics)
+    op = kernel(*own_arguments, **generics)
     if options is not DEFAULT_OPTIONS:
         op = op.compile_options(options)
     if grid is not None:

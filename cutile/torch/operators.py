@@ -121,13 +121,15 @@ def register(
             )
     if setup_context is not None and backward is None:
         raise ArgumentError(f"register: {schema}: setup_context saves for a backward, and there is none: give both")
-    name, whole = _name_and_schema(schema, function, mutates)
+    name, full_schema = _name_and_schema(schema, function, mutates)
     origin = (function.__module__, getattr(function, "__qualname__", ""))
     operator = _registered.get(name)
     if operator is None:
-        operator = _define(name, whole, origin, differentiable=backward is not None)
+        operator = _define(name, full_schema, origin, differentiable=backward is not None)
         _registered[name] = operator
-    elif operator.schema != whole or operator.origin != origin or (operator.backward is None) != (backward is None):
+    elif (
+        operator.schema != full_schema or operator.origin != origin or (operator.backward is None) != (backward is None)
+    ):
         raise ArgumentError(
             f"register: the operator {name} is there already: {operator.schema}, by {'.'.join(operator.origin)}; "
             "choose another name (the same function may be registered again, under the same schema and with a backward "
@@ -251,11 +253,11 @@ def _differentiable(registered: _Registered) -> Function:
 
         If the dispatcher would call our function next, it is called directly.
         """
-        known = direct.get(keyset.raw_repr())
-        if known is None:
-            known = (keyset & _after_views).highestPriorityTypeId() in _BACKEND_KEYS
-            direct[keyset.raw_repr()] = known
-        if known:
+        is_direct = direct.get(keyset.raw_repr())
+        if is_direct is None:
+            is_direct = (keyset & _after_views).highestPriorityTypeId() in _BACKEND_KEYS
+            direct[keyset.raw_repr()] = is_direct
+        if is_direct:
             return registered.function(*arguments, **named)
         with torch._C._AutoDispatchBelowAutograd():
             return overload.redispatch(keyset & _after_autograd, *arguments, **named)
@@ -270,8 +272,8 @@ def _differentiable(registered: _Registered) -> Function:
 
     def backward(context: Any, *gradients: Any) -> Any:
         assert registered.backward is not None
-        found = registered.backward(context, *gradients)
-        return (*found, None) if isinstance(found, tuple) else (found, None)
+        results = registered.backward(context, *gradients)
+        return (*results, None) if isinstance(results, tuple) else (results, None)
 
     name = f"{registered.name.replace('::', '_').replace('.', '_')}_backward"
     methods = {"forward": staticmethod(forward), "backward": staticmethod(backward)}

@@ -97,13 +97,13 @@ class TorchStream(BorrowedStream):
 
         Raises the failure that an earlier launch has written.
         """
-        found = self._torch_reports.get(read)
-        if found is None:
+        report = self._torch_reports.get(read)
+        if report is None:
             with self.device.driver.unrestricted():
                 watcher: Any = _Unwatched()
-                found = self._torch_reports[read] = Report(self.device.reports, watcher, read, lasting=True)
-        found.check()
-        return found
+                report = self._torch_reports[read] = Report(self.device.reports, watcher, read, lasting=True)
+        report.check()
+        return report
 
     def raise_failures(self) -> None:
         """Raise what kernels have reported here so far."""
@@ -155,11 +155,11 @@ _places: dict[torch.device, Place] = {}
 
 def place_of(device: torch.device) -> Place:
     """The place of launches over tensors on `device`, the CPU or a numbered GPU."""
-    found = _places.get(device)
-    if found is None:
-        ours = Device.host() if device.type == "cpu" else Device(device.index or 0)
-        found = _places.setdefault(device, Place(ours))
-    return found
+    place = _places.get(device)
+    if place is None:
+        own_device = Device.host() if device.type == "cpu" else Device(device.index or 0)
+        place = _places.setdefault(device, Place(own_device))
+    return place
 
 
 def synchronize() -> None:

@@ -4,12 +4,12 @@ Tile extents, generics, compile options, anything that makes an op.
 
     from cutile.tune import Autotuner
 
-    found = (
+    result = (
         Autotuner("gemm")
         .configs(BM=[64, 128], BN=[128, 256], BK=[32, 64])
         .run(lambda c: gemm(z.mut.partition((c.BM, c.BN)), x, y).generics([c.BK]))
     )
-    found.best                       # Config(BK=64, BM=128, BN=256)
+    result.best                      # Config(BK=64, BM=128, BN=256)
 
 A launch that finds its own needs none of this: `gemm(z.partition(("BM", "BN")), x, y).generics([{...}, {...}])`.
 

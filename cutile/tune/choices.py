@@ -12,7 +12,6 @@ need not be trusted, since `load` returns one of the caller's configurations.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import secrets
@@ -23,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 from cutile import config as settings
+from cutile.compile import store
 from cutile.compile.folders import make_private
-from cutile.compile.store import users_folder
 from cutile.launch.searching import Configuration
 from cutile.tune.table import Tuned
 
@@ -62,20 +61,13 @@ class Choice:
 
 
 def digest_of(parts: Sequence[str]) -> str:
-    """SHA-256 of what identifies a choice, in hexadecimal."""
-    digest = hashlib.sha256()
-    for part in (str(FORMAT), *parts):
-        data = part.encode()
-        digest.update(len(data).to_bytes(8, "little"))  # so that ("ab", "c") and ("a", "bc") differ
-        digest.update(data)
-    return digest.hexdigest()
+    """The name of a choice on disk: a digest of all that it depends on."""
+    return store.digest_of(part.encode() for part in (str(FORMAT), *parts))
 
 
 def _folder() -> Path | None:
     options = settings.load()
-    if not options.disk_cache:
-        return None
-    return options.cache_directory or users_folder()
+    return store.cache_folder(options.cache_directory) if options.disk_cache else None
 
 
 def _path(digest: str) -> Path | None:

@@ -8,16 +8,18 @@ write is put back.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from cuda_async import Device, DeviceOp, Stream
-from cutile.errors import CutileError, TuningError
+from cuda_async import Device, DeviceLostError, DeviceOp, Stream
+from cutile.errors import TuningError
 from cutile.launch.searching import Configuration, Space
 from cutile.launch.views import OpenTiledView, TiledView, View
 from cutile.tune.choices import Choice, digest_of, load, save
-from cutile.tune.launches import BENCH
+from cutile.tune.launches import BENCH, rounded_extents
+from cutile.tune.log import Invalid
 from cutile.tune.memory import Backup, Bytes, Fetch, Output, Region, difference, written_by
 from cutile.tune.record import Provenance, submitted
 from cutile.tune.space import Config
@@ -59,10 +61,7 @@ def _part(argument: Any) -> Hashable:
     if not any(isinstance(leaf, View) for leaf in leaves):
         return repr(argument)
     return tuple(
-        (str(leaf.layout), tuple(1 << (extent - 1).bit_length() for extent in leaf.shape))
-        if isinstance(leaf, View)
-        else repr(leaf)
-        for leaf in leaves
+        (str(leaf.layout), rounded_extents(leaf.shape)) if isinstance(leaf, View) else repr(leaf) for leaf in leaves
     )
 
 
@@ -101,8 +100,8 @@ def _digest(name: str, make: Make, configs: list[Config], key: str, device: Devi
     for config in configs:
         try:
             facts = Provenance.of(lambda config=config: make(config), device)
-        except CutileError:
-            continue  # the search runs all configurations, and reports this error
+        except Exception:  # whatever a configuration raises: the search tries all of them, and reports this error
+            continue
         return digest_of([name, facts.source, facts.device, facts.arch, facts.toolchain, repr(configs), key])
     return digest_of([name, repr(configs), key])
 
@@ -126,8 +125,11 @@ def _reference(name: str, make: Make, configs: list[Config], stream: Stream) -> 
             _, uses = submitted(lambda config=config: make(config), stream.device)
             backup.keep(written_by(uses))
             return _fetched(make(config).sync_on(stream), stream)  # on the host before memory is put back
-        except CutileError as error:
-            reasons.append(f"  {config.id}: {error}")
+        except DeviceLostError:
+            raise  # no other configuration can run
+        except Exception as error:  # of any other kind, such as OutOfMemoryError: the next configuration may run
+            reasons.append(f"  {config.id}: {Invalid.of(error, 'run').reason}")
+            traceback.clear_frames(error.__traceback__)  # they hold partitions of the arguments
         finally:
             backup.restore()
     raise TuningError("\n".join([f"{name}: no configuration can be used", *reasons]))
@@ -137,16 +139,8 @@ def _fetched(result: object, stream: Stream) -> Result:
     """The tensors in an operation's result, with their bytes on the host."""
     views = list(_views(result))
     regions = [Region("the result", view.storage, *view.byte_range) for view in views]
-    outputs = [
-        Output(f"result {number}", view.dtype, view.shape, view.strides, _elements_before_origin(view))
-        for number, view in enumerate(views)
-    ]
+    outputs = [Output.of(f"result {number}", view) for number, view in enumerate(views)]
     return outputs, Fetch(regions).sync_on(stream)
-
-
-def _elements_before_origin(view: View) -> int:
-    """Elements that lie before that of index 0; more than 0 with negative strides."""
-    return (view.offset - view.start) // (view.dtype.bits // 8)
 
 
 def _views(result: object) -> Iterator[View]:
@@ -177,11 +171,11 @@ class _Judge:
     stream: Stream
 
     def __call__(self, result: object) -> None:
-        outputs, expected = self.reference
-        mine, data = _fetched(result, self.stream)
-        if [output.shape for output in mine] != [output.shape for output in outputs]:
+        outputs, reference_bytes = self.reference
+        own_outputs, data = _fetched(result, self.stream)
+        if [output.shape for output in own_outputs] != [output.shape for output in outputs]:
             raise AssertionError("its tensors have other shapes than those of the first configuration")
-        for output, one, other in zip(outputs, data, expected, strict=True):
-            words = difference(output, one, other)
+        for output, result_bytes, expected_bytes in zip(outputs, data, reference_bytes, strict=True):
+            words = difference(output, result_bytes, expected_bytes)
             if words is not None:
                 raise AssertionError(f"{words}, as the first configuration has it")

@@ -31,13 +31,13 @@ from cutile.launch.target import INTERPRET, target_of
 from cutile.launch.variables import place_of
 from cutile.launch.views import OpenTiledView, PointingView, SharedView, TiledView, View, tiled
 from cutile.tune.choices import Choice, digest_of, load, save
-from cutile.tune.log import Invalid, Trial, TrialLog
+from cutile.tune.log import Invalid, Trial, TrialLog, failure_lines
 from cutile.tune.memory import Agreement, Backup, DisagreementWarning, Output, Region, Scratch
 from cutile.tune.search import DeviceOracle, InvalidError, Search
 from cutile.tune.space import Config, GridSearch
 from cutile.tune.table import NotebookTable, Tuned, default_progress
 
-__all__ = ("KernelSearch",)
+__all__ = ("KernelSearch", "rounded_extents")
 
 BENCH = BenchOptions(warmup_ms=5.0, rep_ms=30.0)
 """How long a measurement takes by default. Medians may be rough, since the run-off decides between the two best."""
@@ -71,9 +71,11 @@ class KernelSearch:
     def known(self, launch: LaunchFacts) -> Configuration | None:
         """The fastest configuration, if it is known; see `LaunchSearch`.
 
-        An interpreted launch takes the first one: its time says nothing of a compiled kernel.
+        An interpreted launch takes the first one: its time says nothing of a compiled kernel. So does a launch whose
+        output has no elements: it runs nothing.
         """
-        if launch.backend == INTERPRET or len(self._configurations) == 1:
+        outputs = (each for each in launch.checked if isinstance(each, TiledView | OpenTiledView))
+        if launch.backend == INTERPRET or len(self._configurations) == 1 or any(0 in each.shape for each in outputs):
             return self._configurations[0]
         key = self._identity(launch)
         table: dict[object, Choice] = launch.launchable.memo.setdefault("choices", {})
@@ -88,12 +90,12 @@ class KernelSearch:
     def unknown(self, launch: LaunchFacts) -> TuningError:
         """The error of a launch that needs the answer where nobody can wait for a search."""
         name, first = launch.name, self._configurations[0]
-        fixed = ", ".join(f"{each}={value!r}" for each, value in first.label.items() if each != "options")
+        example = ", ".join(f"{each}={value!r}" for each, value in first.label.items() if each != "options")
         return TuningError(
             f"{name}: which of {len(self._configurations)} configurations is the fastest for {self._words(launch)} is "
             "not known, and a search waits for the device, which cannot be done inside then(), in a graph, or by "
             f"explain and render. Run one such launch before, by itself: {name}(...).generics([...]).sync(), which "
-            f"keeps what it finds; or name a configuration: .generics({fixed})"
+            f"keeps what it finds; or name a configuration: .generics({example})"
         )
 
     def _identity(self, launch: LaunchFacts) -> object:
@@ -186,7 +188,7 @@ class KernelSearch:
             refused = self._compare(launch, oracle, scratch)
             usable = [config for config in self._configs if config not in refused]
             if not usable:
-                raise TuningError(_why_nothing(name, refused))
+                raise TuningError("\n".join([f"{name}: no configuration can be used", *failure_lines(refused)]))
             progress = default_progress(name)
             search = Search(
                 name, oracle, GridSearch(usable), TrialLog(None, name, ()), total=len(usable), progress=progress
@@ -226,17 +228,18 @@ class KernelSearch:
         differing = agreement.differing()
         if not differing:
             return refused
-        listed = "; ".join(f"{config.id} ({words})" for config, words in differing.items())
+        words_of_differing = "; ".join(f"{config.id} ({words})" for config, words in differing.items())
         name, others = launch.name, ", ".join(config.id for config in agreement.agreeing)
         if not agreement.decided:
             raise TuningError(
-                f"{name}: the configurations compute different results, and no result is that of most: {listed}; "
-                f"otherwise with {others}. Judge them with cutile.tune.Autotuner(...).check, leave out those that are "
-                "wrong, or, where results may differ, search with @ct.autotune(configs, compare=False)"
+                f"{name}: the configurations compute different results, and no result is that of most: "
+                f"{words_of_differing}; otherwise with {others}. Judge them with cutile.tune.Autotuner(...).check, "
+                "leave out those that are wrong, or, where results may differ, search with @ct.autotune(configs, "
+                "compare=False)"
             )
         warnings.warn(
             f"{name}: {len(differing)} of {len(configs)} configurations compute another result than the others, and "
-            f"are not used: {listed}; otherwise with {others}",
+            f"are not used: {words_of_differing}; otherwise with {others}",
             DisagreementWarning,
             stacklevel=2,
         )
@@ -314,9 +317,7 @@ def _outputs(launch: LaunchFacts) -> list[Output]:
     outputs: list[Output] = []
     for name, argument in _names_checked(launch):
         if isinstance(argument, SharedView | TiledView | OpenTiledView):
-            view = argument if isinstance(argument, View) else argument.view
-            offset = (view.offset - view.start) // (view.dtype.bits // 8)  # negative strides: index 0 is not first
-            outputs.append(Output(name, view.dtype, view.shape, view.strides, offset))
+            outputs.append(Output.of(name, argument if isinstance(argument, View) else argument.view))
     return outputs
 
 
@@ -424,7 +425,7 @@ def _key_function(launchable: Launchable, key: Key | None) -> Callable[[LaunchFa
         GenericsError: a text of the key names no parameter, and no extent of a parameter.
     """
     if key is None:
-        return _rounded_extents
+        return _default_key
     if callable(key):
         return lambda launch: _hashable_key(key(*launch.arguments), launchable.name)
     names = launchable.kernel.signature.names
@@ -455,13 +456,20 @@ def _part(launch: LaunchFacts, position: int, axis: int | None) -> object:
     return shape[axis]
 
 
-def _rounded_extents(launch: LaunchFacts) -> object:
+def _default_key(launch: LaunchFacts) -> object:
     """The extents of tensors, rounded up to powers of two."""
     return tuple(
-        tuple(1 << (extent - 1).bit_length() for extent in each.shape)
-        for each in launch.checked
-        if isinstance(each, View | TiledView | OpenTiledView)
+        rounded_extents(each.shape) for each in launch.checked if isinstance(each, View | TiledView | OpenTiledView)
     )
+
+
+def rounded_extents(shape: Sequence[int]) -> tuple[int, ...]:
+    """Extents rounded up to powers of two: launches of like sizes share a choice.
+
+    >>> rounded_extents((1, 5, 64))
+    (1, 8, 64)
+    """
+    return tuple(1 << (extent - 1).bit_length() for extent in shape)
 
 
 def _hashable_key(value: Any, name: str) -> object:
@@ -480,14 +488,3 @@ def _hashable_key(value: Any, name: str) -> object:
         return part
 
     return hashable(value)
-
-
-def _why_nothing(name: str, refused: Mapping[Config, Invalid]) -> str:
-    lines, previous = [f"{name}: no configuration can be used"], ""
-    for config, outcome in list(refused.items())[:5]:
-        why = f"({outcome.stage}): {outcome.reason}"
-        lines.append(f"  {config.id} {'for the same reason' if previous == why else why}")
-        previous = why
-    if len(refused) > 5:
-        lines.append(f"  and {len(refused) - 5} more")
-    return "\n".join(lines)

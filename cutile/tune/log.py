@@ -87,6 +87,22 @@ class Invalid:
         return cls(message if message and ours else f"{kind.__name__}: {message}", stage)
 
 
+_MAX_FAILURES = 5  # failures that an error lists; the others are counted
+
+
+def failure_lines(failures: Mapping[Config, Invalid]) -> list[str]:
+    """A line for each of the first failures of a search, and the number of others."""
+    lines: list[str] = []
+    previous = ""
+    for config, outcome in list(failures.items())[:_MAX_FAILURES]:
+        reason = f"({outcome.stage}): {outcome.reason}"
+        lines.append(f"  {config.id} {'for the same reason' if reason == previous else reason}")
+        previous = reason
+    if len(failures) > _MAX_FAILURES:
+        lines.append(f"  and {len(failures) - _MAX_FAILURES} more")
+    return lines
+
+
 @dataclass(frozen=True)
 class Trial:
     """One configuration with its outcome.

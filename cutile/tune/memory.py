@@ -17,6 +17,7 @@ import numpy as np
 from cuda_async import DeviceOp, ExecutionContext, OutOfMemoryError, Storage, Stream, Use, download, upload
 from cutile.dtypes import DTypeLike
 from cutile.errors import TuningError
+from cutile.launch.views import View
 from cutile.tune.space import Config
 
 __all__ = (
@@ -91,9 +92,9 @@ class Copies(DeviceOp[None]):
         for destination, source in self._pairs:
             source.storage.use(stream, write=False)
             destination.storage.use(stream, write=True)
-            stream.copy(
-                destination.storage.address + destination.start, source.storage.address + source.start, source.nbytes
-            )
+            if source.nbytes:
+                start = source.storage.address + source.start
+                stream.copy(destination.storage.address + destination.start, start, source.nbytes)
 
 
 class Fetch(DeviceOp[list[Bytes]]):
@@ -108,7 +109,8 @@ class Fetch(DeviceOp[list[Bytes]]):
     def execute(self, context: ExecutionContext) -> list[Bytes]:
         arrays = [np.empty(region.nbytes, np.uint8) for region in self._regions]
         for region, array in zip(self._regions, arrays, strict=True):
-            download(context, region.storage, array.ctypes.data, array.nbytes, offset=region.start, keep=array)
+            if region.nbytes:
+                download(context, region.storage, array.ctypes.data, array.nbytes, offset=region.start, keep=array)
         return arrays
 
 
@@ -129,7 +131,7 @@ class _PutBack(DeviceOp[None]):
 def like(region: Region, stream: Stream) -> Region:
     """New memory of the size and alignment of a region. Raises OutOfMemoryError."""
     begin = (region.storage.address + region.start) % _ALIGNMENT
-    storage = Storage.allocate(stream, region.nbytes + begin)
+    storage = Storage.allocate(stream, max(region.nbytes, 1) + begin)  # nobody allocates 0 bytes
     return Region(region.name, storage, begin, begin + region.nbytes)
 
 
@@ -184,17 +186,17 @@ class Backup:
     def __init__(self, what: str, stream: Stream) -> None:
         self._what = what
         self._stream = stream
-        self._kept: list[tuple[Region, Region | Bytes]] = []
+        self._copies: list[tuple[Region, Region | Bytes]] = []
 
     def keep(self, regions: Iterable[Region]) -> None:
-        """Copy the regions that are not kept yet.
+        """Copy the regions of which there is no copy yet.
 
         Raises:
             TuningError: a copy fits neither on the device nor on the host; says how many bytes it has.
         """
         for region in regions:
-            if not any(_within(region, known) for known, _ in self._kept):
-                self._kept.append((region, self._copy(region)))
+            if not any(_within(region, copied) for copied, _ in self._copies):
+                self._copies.append((region, self._copy(region)))
 
     def _copy(self, region: Region) -> Region | Bytes:
         try:
@@ -218,7 +220,7 @@ class Backup:
 
         Where regions overlap, the earliest copy is right: a trial may have written before a later one was made.
         """
-        for region, copy in reversed(self._kept):
+        for region, copy in reversed(self._copies):
             op = Copies([(region, copy)]) if isinstance(copy, Region) else _PutBack(region, copy)
             op.sync_on(self._stream)
 
@@ -258,6 +260,14 @@ class Output:
     strides: tuple[int, ...]
     offset: int
 
+    @classmethod
+    def of(cls, name: str, view: View) -> Output:
+        """The output in a view's elements.
+
+        With negative strides, some of them lie before that of index 0.
+        """
+        return cls(name, view.dtype, view.shape, view.strides, (view.offset - view.start) // (view.dtype.bits // 8))
+
     def elements(self, data: Bytes) -> np.ndarray[Any, Any]:
         """The tensor over its bytes, as a NumPy array."""
         dtype = self.dtype.numpy
@@ -277,21 +287,21 @@ def difference(output: Output, first: Bytes, second: Bytes) -> str | None:
 
     Roundings are no difference. Their scale is that of `second`.
     """
-    if first.tobytes() == second.tobytes():
+    if np.array_equal(first, second):
         return None
-    left, other = output.elements(first), output.elements(second)
+    one_result, other_result = output.elements(first), output.elements(second)
     allowed = tolerance(output.dtype)
-    different = (left != other).reshape(-1) if allowed is None else _apart(left, other, allowed)
-    if not different.any():
+    differs = (one_result != other_result).reshape(-1) if allowed is None else _apart(one_result, other_result, allowed)
+    if not differs.any():
         return None
-    index = tuple(int(each) for each in np.unravel_index(int(different.argmax()), left.shape))
+    index = tuple(int(each) for each in np.unravel_index(int(differs.argmax()), one_result.shape))
     place = f"[{', '.join(map(str, index))}]" if index else ""
-    return f"{output.name}{place} is {left[index]} in place of {other[index]}"
+    return f"{output.name}{place} is {one_result[index]} in place of {other_result[index]}"
 
 
-def _apart(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any], allowed: float) -> np.ndarray[Any, Any]:
+def _apart(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any], allowed: float) -> np.ndarray[Any, Any]:
     """Where two arrays of floats differ by more than is allowed, in row-major order."""
-    left, right = one.reshape(-1), other.reshape(-1)
+    left, right = first.reshape(-1), second.reshape(-1)
     norm, count = 0.0, 0
     for start in range(0, right.size, _PIECE):
         piece = right[start : start + _PIECE].astype(np.float64)
@@ -301,13 +311,13 @@ def _apart(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any], allowed: floa
             norm = math.hypot(norm, largest * float(np.square(piece / largest).sum()) ** 0.5)
         count += piece.size
     scale = norm / count**0.5 if count else 0.0  # the root mean square
-    apart = np.zeros(left.size, np.bool_)
+    differs = np.zeros(left.size, np.bool_)
     for start in range(0, left.size, _PIECE):
         a, b = (each[start : start + _PIECE].astype(np.float64) for each in (left, right))
         with np.errstate(invalid="ignore", over="ignore"):  # infinities and NaNs are compared below
-            near = np.abs(a - b) <= allowed * np.maximum(np.abs(b), scale)
-        apart[start : start + _PIECE] = ~(near | (a == b) | (np.isnan(a) & np.isnan(b)))
-    return apart
+            is_near = np.abs(a - b) <= allowed * np.maximum(np.abs(b), scale)
+        differs[start : start + _PIECE] = ~(is_near | (a == b) | (np.isnan(a) & np.isnan(b)))
+    return differs
 
 
 @dataclass
@@ -343,8 +353,8 @@ class Agreement:
         self._groups.append(_Group(results, [config]))
 
     def _difference(self, results: Sequence[Bytes], others: Sequence[Bytes]) -> str | None:
-        for output, one, other in zip(self.outputs, results, others, strict=True):
-            words = difference(output, one, other)
+        for output, first, second in zip(self.outputs, results, others, strict=True):
+            words = difference(output, first, second)
             if words is not None:
                 return words
         return None
@@ -364,12 +374,12 @@ class Agreement:
         """Each configuration of a smaller group, with the first differing element."""
         if not self._groups:
             return {}
-        most = max(self._groups, key=lambda group: len(group.configs))
+        largest = max(self._groups, key=lambda group: len(group.configs))
         return {
             # They may agree this way round: a difference is relative to the second, and `add` may have compared the
             # other way round.
-            config: self._difference(group.results, most.results) or ""
+            config: self._difference(group.results, largest.results) or ""
             for group in self._groups
-            if group is not most
+            if group is not largest
             for config in group.configs
         }

@@ -61,10 +61,10 @@ class Provenance:
         """
         kernels = submitted(make, device)[0]
         source = hashlib.sha256("\0".join(kernel.code() for kernel in kernels).encode()).hexdigest()[:16]
-        chosen = chosen_backend()
-        target = target_of(device, None if chosen == INTERPRET else chosen)
-        made_by = f"cutile {own_digest()[:12]}, {backend(target.backend).version()}"
-        return cls(source, "; ".join(kernel.words() for kernel in kernels), device.name, target.arch, made_by)
+        name = chosen_backend()
+        target = target_of(device, None if name == INTERPRET else name)
+        toolchain = f"cutile {own_digest()[:12]}, {backend(target.backend).version()}"
+        return cls(source, "; ".join(kernel.words() for kernel in kernels), device.name, target.arch, toolchain)
 
     @property
     def subject(self) -> str:
@@ -144,10 +144,10 @@ class Record:
 
     def save(self, path: str | Path) -> None:
         """Write it as JSON; the folder is made."""
-        where = Path(path)
-        where.parent.mkdir(parents=True, exist_ok=True)
+        file = Path(path)
+        file.parent.mkdir(parents=True, exist_ok=True)
         fields = {"cutile.tune.record": FORMAT, **asdict(self), "config": dict(self.config)}
-        where.write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
+        file.write_text(json.dumps(fields, indent=1) + "\n", encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | Path) -> Record:
@@ -185,22 +185,22 @@ def load_verified(path: str | Path, candidate: Callable[[Config], DeviceOp[Any]]
     record = Record.load(path)
     if name is not None and record.name != name:
         raise StaleRecordError(f"{path} is the record of {record.name!r}, not of {name!r}")
-    now = Provenance.of(lambda: candidate(record.config), default_device())
-    then = record.provenance
-    for what, old, new in (
-        ("device is", f"{then.device} ({then.arch})", f"{now.device} ({now.arch})"),
-        ("kernel's code is", then.source, now.source),
-        ("arguments are", then.arguments, now.arguments),
+    facts = Provenance.of(lambda: candidate(record.config), default_device())
+    recorded_facts = record.provenance
+    for words, recorded, current in (
+        ("device is", f"{recorded_facts.device} ({recorded_facts.arch})", f"{facts.device} ({facts.arch})"),
+        ("kernel's code is", recorded_facts.source, facts.source),
+        ("arguments are", recorded_facts.arguments, facts.arguments),
     ):
-        if old != new:
+        if recorded != current:
             raise StaleRecordError(
-                f"{path}: the {what} not what was tuned: {old} then, {new} now; tune again, which takes what is "
-                "still right from the log"
+                f"{path}: the {words} not what was tuned: {recorded} then, {current} now; tune again, which takes what "
+                "is still right from the log"
             )
-    if then.toolchain != now.toolchain:
+    if recorded_facts.toolchain != facts.toolchain:
         warnings.warn(
-            f"{path} was made with {then.toolchain}; installed is {now.toolchain}: {record.config} may no longer be "
-            "the fastest",
+            f"{path} was made with {recorded_facts.toolchain}; installed is {facts.toolchain}: {record.config} may no "
+            "longer be the fastest",
             ToolchainDriftWarning,
             stacklevel=2,
         )

@@ -19,7 +19,7 @@ from cutile.bench import DEFAULT_BENCH, BenchOptions, Measurement, Paired, do_be
 from cutile.compile.ahead import Builders
 from cutile.compile.driver import Request
 from cutile.errors import ArgumentTypeError, TuningError
-from cutile.tune.log import Invalid, Measured, Stage, Trial, TrialLog
+from cutile.tune.log import Invalid, Measured, Stage, Trial, TrialLog, failure_lines
 from cutile.tune.memory import Backup, written_by
 from cutile.tune.record import Provenance, submitted
 from cutile.tune.space import Config, Searcher
@@ -209,8 +209,8 @@ class DeviceOracle:
         """Time two configurations in turn, A B A B; see `Oracle`."""
         self._keep(first)  # a trial from the log has not run in this process, so that nothing is backed up for it
         self._keep(second)
-        one, other = (lambda: self._build(first)), (lambda: self._build(second))
-        return self._at("run", lambda: do_bench_paired(one, other, self.bench, stream=self.stream))
+        make_first, make_second = (lambda: self._build(first)), (lambda: self._build(second))
+        return self._at("run", lambda: do_bench_paired(make_first, make_second, self.bench, stream=self.stream))
 
 
 Keep = Callable[[Config], bool]
@@ -259,7 +259,7 @@ class Search:
         Raises:
             TuningError: a required configuration cannot be measured, or a configuration made the device unusable.
         """
-        self._try(self.required, whatever_the_time=True)
+        self._try(self.required, despite_budget=True)
         for config in self.required:
             outcome = self.trials[config].outcome
             if isinstance(outcome, Invalid):
@@ -274,20 +274,20 @@ class Search:
     def _over(self) -> bool:
         return self.budget_s is not None and self.now() - self._begin >= self.budget_s
 
-    def _try(self, configs: Sequence[Config], *, whatever_the_time: bool = False) -> None:
-        fresh: list[tuple[Config, str]] = []
+    def _try(self, configs: Sequence[Config], *, despite_budget: bool = False) -> None:
+        untried: list[tuple[Config, str]] = []
         for config in configs:
             if config in self.trials:  # it was required, or the searcher asked for it before
                 self.searcher.tell(self.trials[config])
             elif all(keep(config) for keep in self.keeps):
-                self._look(config, fresh)
-        if not fresh:
+                self._look(config, untried)
+        if not untried:
             return
-        outcomes = self.oracle.prepare([config for config, _ in fresh])
-        for (config, subject), refused in zip(fresh, outcomes, strict=True):
-            if self._over() and not whatever_the_time:
+        outcomes = self.oracle.prepare([config for config, _ in untried])
+        for (config, subject), failure in zip(untried, outcomes, strict=True):
+            if self._over() and not despite_budget:
                 return  # `run` looks at the clock too, and ends
-            outcome = refused if refused is not None else self._measure(config)
+            outcome = failure if failure is not None else self._measure(config)
             trial = Trial(config, outcome, subject)
             self.log.add(trial)
             self._note(trial)
@@ -297,7 +297,7 @@ class Search:
                     f"{outcome.reason}. Run it again: the log has what was measured, and this one is not tried again"
                 )
 
-    def _look(self, config: Config, fresh: list[tuple[Config, str]]) -> None:
+    def _look(self, config: Config, untried: list[tuple[Config, str]]) -> None:
         """Take a configuration's trial from the log, or add it to `fresh`.
 
         The log's trial counts if it has the same subject.
@@ -309,13 +309,15 @@ class Search:
             self.log.add(trial)
             self._note(trial)
             return
-        logged = self.log.trials.get((config, subject))
+        trial_in_log = self.log.trials.get((config, subject))
         # A failure may have been by chance, as when memory was short, and is tried again. One that made the device
         # unusable is not: it would end this search as well.
-        if logged is not None and (isinstance(logged.outcome, Measured) or logged.outcome.stage == "lost"):
-            self._note(logged)
+        if trial_in_log is not None and (
+            isinstance(trial_in_log.outcome, Measured) or trial_in_log.outcome.stage == "lost"
+        ):
+            self._note(trial_in_log)
         else:
-            fresh.append((config, subject))
+            untried.append((config, subject))
 
     def _measure(self, config: Config) -> Measured | Invalid:
         try:
@@ -352,14 +354,14 @@ class Search:
             return first, (first, second), None, [f"the run-off of the two best failed: {error.outcome.line}"]
         if paired is None:
             return first, (first, second), None, ["the budget left no time for a run-off of the two best"]
-        beaten = paired.differ and paired.ratio.median < 1
-        return (second if beaten else first), (first, second), paired, []
+        second_wins = paired.differ and paired.ratio.median < 1
+        return (second if second_wins else first), (first, second), paired, []
 
     def _runoff(self, first: Trial, second: Trial) -> Paired | None:
-        one, other = ((each.config, each.subject) for each in (first, second))
-        known = self.log.runoffs.get((one, other))
-        if known is not None and first.resumed and second.resumed:  # nothing was measured anew since that run-off
-            return known
+        first_key, second_key = ((each.config, each.subject) for each in (first, second))
+        logged = self.log.runoffs.get((first_key, second_key))
+        if logged is not None and first.resumed and second.resumed:  # nothing was measured anew since that run-off
+            return logged
         if self._over():
             return None
         paired = self.oracle.pair(first.config, second.config)
@@ -367,17 +369,11 @@ class Search:
         return paired
 
     def _why_nothing(self) -> str:
-        invalid = [each for each in self.trials.values() if isinstance(each.outcome, Invalid)]
-        lines, previous = [f"{self.name}: no configuration could be measured"], ""
+        outcomes = {config: trial.outcome for config, trial in self.trials.items()}
+        failures = {config: outcome for config, outcome in outcomes.items() if isinstance(outcome, Invalid)}
+        title = f"{self.name}: no configuration could be measured"
         if self.out_of_time:
-            lines[0] += f"; the budget of {self.budget_s:g} s ended the search"
-        if not invalid and not self.out_of_time:
-            lines[0] += ": none is left after pruning"
-        for trial in invalid[:5]:
-            assert isinstance(trial.outcome, Invalid)
-            why = f"({trial.outcome.stage}): {trial.outcome.reason}"
-            lines.append(f"  {trial.config.id} {'for the same reason' if previous == why else why}")
-            previous = why
-        if len(invalid) > 5:
-            lines.append(f"  and {len(invalid) - 5} more")
-        return "\n".join(lines)
+            title += f"; the budget of {self.budget_s:g} s ended the search"
+        elif not failures:
+            title += ": none is left after pruning"
+        return "\n".join([title, *failure_lines(failures)])

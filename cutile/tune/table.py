@@ -63,18 +63,18 @@ def refused(trials: Sequence[Trial]) -> list[tuple[str, str]]:
 def text(title: str, trials: Sequence[Trial], best: Config | None = None) -> str:
     """The table as lines."""
     headings, rows = _rows(trials, best)
-    shown = rows[:SHOWN]
-    widths = [max(len(row[i]) for row in [headings, *shown]) for i in range(len(headings))]
+    rows_of_table = rows[:SHOWN]
+    widths = [max(len(row[i]) for row in [headings, *rows_of_table]) for i in range(len(headings))]
     lines = [title]
     if rows:
         lines += ["  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-                  for row in [headings, *shown]]  # fmt: skip
+                  for row in [headings, *rows_of_table]]  # fmt: skip
     if len(rows) > SHOWN:
         lines.append(f"  and {len(rows) - SHOWN} slower ones")
-    out = refused(trials)
-    lines += [f"  not used: {config}: {reason}" for config, reason in out[:SHOWN]]
-    if len(out) > SHOWN:
-        lines.append(f"  and {len(out) - SHOWN} more that are not used")
+    failures = refused(trials)
+    lines += [f"  not used: {config}: {reason}" for config, reason in failures[:SHOWN]]
+    if len(failures) > SHOWN:
+        lines.append(f"  and {len(failures) - SHOWN} more that are not used")
     return "\n".join(lines)
 
 
@@ -85,14 +85,14 @@ def html(title: str, trials: Sequence[Trial], best: Config | None = None) -> str
     body = "".join(_html_row(row, bold=best is not None and number == 0) for number, row in enumerate(rows[:SHOWN]))
     grid = f'<table style="border-collapse:collapse"><tr>{head}</tr>{body}</table>'
     more = f"<div>and {len(rows) - SHOWN} slower ones</div>" if len(rows) > SHOWN else ""
-    out = refused(trials)
-    reasons = "".join(f"<div>{escape(config)}: {escape(reason)}</div>" for config, reason in out)
-    opened = " open" if len(out) <= 3 else ""  # a few reasons are read, many would hide the table
-    hidden = f"<details{opened}><summary>{len(out)} not used</summary>{reasons}</details>" if out else ""
+    failures = refused(trials)
+    reasons = "".join(f"<div>{escape(config)}: {escape(reason)}</div>" for config, reason in failures)
+    attribute = " open" if len(failures) <= 3 else ""  # a few reasons are read, many would hide the table
+    details = f"<details{attribute}><summary>{len(failures)} not used</summary>{reasons}</details>" if failures else ""
     return (
         f'<div style="{MONOSPACED}">'
         f'<div style="font-weight:bold;padding-bottom:4px">{escape(title)}</div>'
-        f"{grid if rows else ''}{more}{hidden}</div>"
+        f"{grid if rows else ''}{more}{details}</div>"
     )
 
 
@@ -227,9 +227,9 @@ class Tuned:
         if self.runoff is None:
             return list(self.remarks)
         ratio = self.runoff.ratio
-        said = f"run-off: {self.finalists[0].id} is {ratio.median:.3f} times as fast as {self.finalists[1].id}"
+        comparison = f"run-off: {self.finalists[0].id} is {ratio.median:.3f} times as fast as {self.finalists[1].id}"
         verdict = "" if self.runoff.differ else ", which is as good"
-        return [f"{said} ({ratio.low:.3f} to {ratio.high:.3f}){verdict}", *self.remarks]
+        return [f"{comparison} ({ratio.low:.3f} to {ratio.high:.3f}){verdict}", *self.remarks]
 
     def __repr__(self) -> str:
         return "\n".join([text(self.title, self.trials, self.best), *(f"  {each}" for each in self._footer())])

@@ -16,7 +16,7 @@ from cutile import config as settings
 from cutile.bench import DEFAULT_BENCH, BenchOptions
 from cutile.compile.ahead import Builders
 from cutile.compile.folders import make_private
-from cutile.compile.store import users_folder
+from cutile.compile.store import cache_folder
 from cutile.errors import TuningError
 from cutile.tune.log import TrialLog
 from cutile.tune.memory import Backup
@@ -50,13 +50,13 @@ class Autotuner:
         ... def saxpy(y: Mut, a: f32, x: Tensor):
         ...     y.store(a * ct.load_tile_like(x, y) + y.load())
         >>> x, y = (api.ones((1 << 16,)).sync() for _ in range(2))
-        >>> found = (
+        >>> result = (
         ...     Autotuner("saxpy")
         ...     .configs(tile=[64, 4096])
         ...     .bench(BenchOptions(warmup_ms=1, rep_ms=5))
         ...     .run(lambda config: saxpy(y.mut.partition((config.tile,)), 2.0, x))
         ... )
-        >>> found.best.tile in (64, 4096), len(found.trials)
+        >>> result.best.tile in (64, 4096), len(result.trials)
         (True, 2)
     """
 
@@ -68,13 +68,13 @@ class Autotuner:
         self._budget_s: float | None = None
         self._bench = DEFAULT_BENCH
         self._log: Path | None = None
-        self._kept = True
+        self._writes_log = True
         self._judge: Judge | None = None
         self._poison: Poison | None = None
         self._workers: int | None = None
         self._limit_s: float | None = None
         self._progress: Progress | None = None
-        self._shown = True
+        self._shows_progress = True
 
     # -- the configurations ---------------------------------------------------------------------
 
@@ -96,6 +96,11 @@ class Autotuner:
         """Try only configurations for which `keep(config)` is true.
 
         After several calls, all of their functions must be true.
+
+        Example:
+            >>> tuner = Autotuner("gemm").configs(BM=[64, 128], BN=[64, 256])
+            >>> tuner.prune(lambda config: config.BM * config.BN <= 128 * 64) is tuner
+            True
         """
         self._keeps.append(keep)
         return self
@@ -130,6 +135,13 @@ class Autotuner:
             judge: called with the operation's result. False or an AssertionError refuses it; None and true pass.
             poison: called before that run, to spoil the outputs. If it returns an operation, that is run. Without
                 `poison`, a configuration that writes nothing may pass with the outputs of an earlier one.
+
+        Example:
+            >>> from cutile import api
+            >>> y = api.zeros((64,)).sync()
+            >>> tuner = Autotuner("copy").configs(tile=[16, 64])
+            >>> tuner.check(lambda out: bool((out.y.numpy() == 1).all()), poison=lambda: api.fill(y, 0.0)) is tuner
+            True
         """
         self._judge, self._poison = judge, poison
         return self
@@ -157,7 +169,7 @@ class Autotuner:
         By default they are in the cache folder, in a file for each name and set of parameter names. A configuration is
         measured again where the kernel's code, its arguments, the device or the toolchain has changed.
         """
-        self._log, self._kept = (None if path is None else Path(path)), path is not None
+        self._log, self._writes_log = (None if path is None else Path(path)), path is not None
         return self
 
     def progress(self, tell: Progress | None) -> Autotuner:
@@ -165,7 +177,7 @@ class Autotuner:
 
         By default a table is drawn in notebooks; with None nothing is shown.
         """
-        self._progress, self._shown = tell, tell is not None
+        self._progress, self._shows_progress = tell, tell is not None
         return self
 
     # -- running ------------------------------------------------------------------------------
@@ -219,7 +231,7 @@ class Autotuner:
         if isinstance(searcher, GridSearch):
             searcher = GridSearch(searcher)  # a run uses it up, and the user may search the same one again
         log = TrialLog(self._path(searcher), self.name, tuple(searcher.parameters))
-        progress = self._progress or (default_progress(self.name) if self._shown else None)
+        progress = self._progress or (default_progress(self.name) if self._shows_progress else None)
         search = Search(
             self.name, oracle, searcher, log, self._keeps, list(dict.fromkeys(self._required)), self._budget_s, ahead,
             total, progress,
@@ -254,9 +266,9 @@ class Autotuner:
 
     def _path(self, searcher: Searcher) -> Path | None:
         options = settings.load()
-        if self._log is not None or not self._kept or not options.disk_cache:
+        if self._log is not None or not self._writes_log or not options.disk_cache:
             return self._log
-        folder = options.cache_directory or users_folder()
+        folder = cache_folder(options.cache_directory)
         with suppress(OSError):  # writing the log raises it again
             # The cache of compiled kernels shares the folder, and is not trusted where others may write to it.
             make_private(folder)

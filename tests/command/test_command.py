@@ -14,8 +14,8 @@ import pytest
 
 from cuda_async.installed import install_command
 from cutile.backend.registry import BACKENDS
+from cutile.command import main
 from cutile.command.groups import GROUPS
-from cutile.command.line import main
 from cutile.command.ops import FIRST_HOUR, catalogue, page, title_of
 from cutile.installation import NEEDS, Need
 from cutile.ops import OPS

@@ -11,9 +11,8 @@ import pytest
 import cuda_async
 import cutile
 from cutile import api, language
-from cutile.command import host
+from cutile.command import host, main
 from cutile.command.host import HostEntry, entries, page, rest, sections
-from cutile.command.line import main
 from cutile.command.ops import FIRST_HOUR, anchors
 from cutile.dtypes import DType
 from tests.support.golden import Golden

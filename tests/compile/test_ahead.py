@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -101,6 +102,16 @@ def test_a_limit_that_ends_behind_the_answer_harms_no_other_job(monkeypatch: pyt
         answers = builders._build([nobodys] * 2)  # pyright: ignore[reportPrivateUsage]
     assert answers[0] == answers[1]
     assert "nobody" in answers[0][1]
+
+
+def test_an_answer_that_is_cut_short_is_an_end(tmp_path: Path) -> None:
+    with (tmp_path / "answers").open("wb") as stream:
+        ahead.send(stream, "an answer")
+    data = (tmp_path / "answers").read_bytes()
+    assert ahead.receive(io.BytesIO(data)) == "an answer"  # type: ignore[arg-type]
+    for size in range(len(data)):
+        with pytest.raises(EOFError):
+            ahead.receive(io.BytesIO(data[:size]))  # type: ignore[arg-type]
 
 
 def test_few_kernels_are_left_for_their_launch() -> None:

@@ -16,7 +16,7 @@ from cutile.backend.cuda.explain import Resident, plan, remedy, resident_blocks
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.backend.registry import backend
-from cutile.command.line import main
+from cutile.command import main
 from cutile.compile.driver import Request, front, lower, plan_text
 from cutile.installation import Need
 from cutile.passes.pipeline import run_passes

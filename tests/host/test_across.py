@@ -38,6 +38,15 @@ def test_to_another_gpu(pair: tuple[Device, Device], run_on: int) -> None:
     np.testing.assert_array_equal(x.to_numpy().sync_on(a.new_stream()).ravel(), np.arange(5000))
 
 
+@pytest.mark.parametrize("shape", [(0,), (3, 0)])
+def test_tensors_without_elements_go_across_too(pair: tuple[Device, Device], shape: tuple[int, ...]) -> None:
+    a = pair[0]
+    x = api.zeros(shape).sync_on(a.new_stream())
+    for device in pair:
+        y = x.to_device(device).sync_on(a.new_stream())
+        assert (y.device, y.shape, y.to_numpy().sync_on(device.new_stream()).shape) == (device, shape, shape)
+
+
 def test_a_chain_goes_on_with_the_copy(pair: tuple[Device, Device]) -> None:
     a, b = pair
     op = api.arange(8).to_device(b).to_device(a).to_numpy()

@@ -17,10 +17,12 @@ import pytest
 
 import cutile as ct
 from cuda_async import Device, NotReadyError, OwnershipError
+from cuda_async.foreign import ForeignStorage
 from cuda_async.testing import SimDriver
 from cutile import api, bf16, f32, f64, i16, u8
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.foreign import read_capsule
+from cutile.launch.views import View
 from kernels.gemm import matmul
 
 
@@ -162,6 +164,15 @@ def test_read_only_memory_stays_so(host: Device) -> None:
             with pytest.raises(OwnershipError, match="belongs to another library, which lent it to be read"):
                 write()
         assert x.dup().sync().shape == (8,)
+
+
+def test_the_cuda_array_interface_tells_of_read_only_memory(sim: SimDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sim, "array_interface", "__cuda_array_interface__", raising=False)
+    device = Device.from_driver(sim)
+    for read_only in (False, True):
+        storage = ForeignStorage(device, None, span=(64, 80), read_only=read_only)
+        tensor = api.Tensor(View(storage, 64, f32, (4,), (1,)))
+        assert tensor.__cuda_array_interface__["data"] == (64, read_only)
 
 
 def test_the_owner_lives_as_long_as_needed(host: Device) -> None:

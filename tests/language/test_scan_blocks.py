@@ -12,6 +12,7 @@ import cutile as ct
 from cuda_async import UnrunOperationWarning
 from cutile import Mut, SharedMut, Tensor, api, bf16, f32, i32, i64, u32, u64
 from cutile.errors import ArgumentError, ArgumentTypeError, KernelAssertionError, KernelTypeError
+from cutile.host import kernels
 from tests.support.devices import EVERYWHERE, on
 
 
@@ -222,3 +223,29 @@ def test_a_scan_that_is_dropped_is_named_by_the_call() -> None:
     ops = [totals(api.zeros((9,), u32).partition((1,)), api.zeros((9,), u32), api.zeros((18,), u64)).first()]
     with pytest.warns(UnrunOperationWarning, match="the operation totals made here was never run"):
         ops.clear()
+
+
+@pytest.mark.parametrize("identities", [(0.0, 0, False), (False, 0, 0.0)])
+def test_equal_identities_of_other_types_are_the_number_of_the_dtype(identities: tuple[Any, ...]) -> None:
+    """Whatever came first: 0, 0.0 and False are equal, but no i32 is 0.0."""
+
+    def add(a: Any, b: Any) -> Any:
+        return a + b
+
+    x = api.from_numpy(np.array([1, 2, 3], np.int32)).sync()
+    for identity in identities:
+        assert api.scan(x, add, identity).to_numpy().sync().tolist() == [1, 3, 6]
+
+
+def test_zeros_of_both_signs_are_two_identities() -> None:
+    x = api.from_numpy(np.array([-0.0], np.float32)).sync()
+    sums = [api.scan(x, operator.add, zero).to_numpy().sync() for zero in (0.0, -0.0)]
+    assert np.signbit(sums).ravel().tolist() == [False, True]
+
+
+def test_kernels_of_functions_made_in_a_loop_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_MAX_SCAN_KERNELS", 4)
+    monkeypatch.setattr(kernels, "_scan_kernels", {})
+    for n in range(10):
+        kernels.scan_kernel(lambda a, b, n=n: a + b, 0)
+    assert len(kernels._scan_kernels) <= 4  # pyright: ignore[reportPrivateUsage]

@@ -127,6 +127,16 @@ def after(p: Ptr[i32]):
     p.store(before)
 
 
+@pytest.mark.parametrize(("dtype", "value"), [("bf16", 1 + 2**-8 + 2**-40), ("f8e4m3fn", 0.3), ("f16", 1 + 2**-12)])
+def test_values_are_rounded_once(dtype: str, value: float) -> None:
+    variable = Global(dtype, value)
+    rounded = api.full(value, (), dtype).to_numpy().sync()
+    assert variable.read().sync().tobytes() == rounded.tobytes()
+    variable.write(0).sync()
+    variable.write(value).sync()
+    assert variable.read().sync().tobytes() == rounded.tobytes()
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_variable_beside_pointers(backend: str) -> None:
     with on(backend):

@@ -143,6 +143,24 @@ def test_a_composite_is_searched_and_its_outputs_are_as_one_run_leaves_them(
     np.testing.assert_array_equal(fast(x, out, wrong=2.0).to_numpy().sync(), 6)  # named: no search
 
 
+def test_a_configuration_that_does_not_fit_into_memory_does_not_end_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CUTILE_CACHE_DIR", str(tmp_path))
+
+    def roomy(x: Any, *, gib: int = 0) -> DeviceOp[Any]:
+        room = api.empty((1 << 20, max(gib << 8, 1)))
+        return room.then(lambda _: scale(api.empty(x.shape).partition((64,)), x, 2.0)).first().unpartition()
+
+    x = api.ones((64,)).sync()
+    fast = ct.autotune([{"gib": 1 << 20}, {"gib": 0}], bench=QUICK)(ct.composite(roomy))
+    np.testing.assert_array_equal(fast(x).to_numpy().sync(), 2)
+    assert fast.choices[0].config == {"gib": 0}
+    never = ct.autotune([{"gib": 1 << 20}, {"gib": 1 << 21}], bench=QUICK)(ct.composite(roomy))
+    with pytest.raises(TuningError, match=r"no configuration can be used\n  gib=1048576: .*OUT_OF_MEMORY"):
+        never(x).sync()
+
+
 def test_a_choice_depends_on_numbers_beside_tensors_in_a_tuple() -> None:
     x, y = api.ones((100,), f32).sync(), api.ones((120,), f32).sync()
     keys = [key_of(Space(()), (argument,), {}) for argument in ((x, 2), (y, 2), (x, 3), (x,))]

@@ -57,6 +57,17 @@ CALLS: dict[str, tuple[Callable[[], object], int]] = {
 }
 
 
+def test_a_captured_value_that_no_longer_compiles_shows_few_frames() -> None:
+    adds = kernel("def adds(y: Mut):\n    y.store(y.load() + N)\n", N=1)
+    y = api.zeros((8,)).sync()
+    adds(y.mut.partition((4,))).sync()
+    adds.cache.function.__globals__["N"] = object()
+    with pytest.raises(KernelError) as failure:
+        adds(y.mut.partition((4,))).bind(Device.host().new_stream())
+    frames = [frame.filename for frame in traceback.extract_tb(failure.value.__traceback__)]
+    assert len([file for file in frames if file.startswith(PACKAGES)]) <= 3, frames
+
+
 @pytest.mark.parametrize("name", CALLS)
 def test_a_kernel_that_does_not_compile_shows_few_frames(name: str) -> None:
     call, most = CALLS[name]

@@ -14,7 +14,7 @@ import pytest
 
 from cuda_async import Device
 from cutile import api
-from cutile.conversion import MEANING, ROUNDINGS, convert, exact
+from cutile.conversion import MEANING, ROUNDINGS, convert, exact, round_to
 from cutile.dtypes import (
     EVERY_DTYPE,
     DTypeLike,
@@ -123,6 +123,19 @@ def test_from_a_type_to_every_other(source: DTypeLike, backend: str) -> None:
     text = f"def convert({', '.join(f'{n}: Mut' for n in names)}, z: Tensor):\n    x = ct.load_tile_like(z, y0)\n{body}"
     for target, got in zip(targets, run(backend, text, source, targets, x), strict=True):
         assert_same(got, convert(x, source, target), x, target, f"{source} to {target}")
+
+
+@pytest.mark.parametrize("source", [each for each in NUMBERS if each is not tf32], ids=str)  # NumPy has no tf32
+def test_arrays_of_the_host_are_converted_as_in_a_kernel(source: DTypeLike) -> None:
+    x = patterns(source)
+    for target in NUMBERS:
+        got = api.from_numpy(x, target).to_numpy().sync()
+        assert_same(got, convert(x, source, target), x, target, f"{source} to {target}")
+
+
+def test_the_quick_way_to_bf16_rounds_as_the_general_one() -> None:
+    x = patterns(f64)  # in long double, `convert` takes the general way
+    assert_same(convert(x, f64, bf16), round_to(x.astype(np.longdouble), bf16), x, bf16, "f64 to bf16")
 
 
 ROUNDED = (

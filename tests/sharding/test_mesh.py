@@ -194,6 +194,15 @@ def test_a_failure_on_one_device_is_the_operations() -> None:
         spread([value(1), value(2).map(lambda _: fail())], [Device.host()] * 2).sync()
 
 
+def test_operations_made_before_a_failure_lend_nothing() -> None:
+    with Mesh([Device.host()] * 2) as mesh:
+        x = mesh.shard(np.zeros(4, np.float32)).sync()
+        results = iter([api.fill(x.parts[0], 1.0), None])
+        with pytest.raises(ArgumentTypeError, match="to return an operation, got NoneType"):
+            mesh.map(lambda part: next(results), x)  # type: ignore[arg-type,return-value]
+        api.fill(x.parts[0], 2.0).sync()  # while the traceback may hold the first one
+
+
 def test_only_axes_of_the_own_mesh_are_resharded() -> None:
     with Mesh([Device.host()] * 2) as mesh, Mesh([Device.host()] * 3) as other:
         x = mesh.shard(np.arange(6.0)).sync()

@@ -126,6 +126,18 @@ def test_a_tuner_puts_back_what_its_trials_write(device: Device) -> None:
     assert (values(y) == 7).all()
 
 
+def test_outputs_without_elements_need_no_search_and_no_memory() -> None:
+    empty = api.zeros((0,), f32).sync()
+    out = add_two(empty.partition("B")).generics(TILES).sync()
+    assert out.y.unpartition() is empty
+    assert add_two.choices == ()
+    both = kernel("def both(y: Mut, s: ct.SharedMut):\n    y.store(1.0)\n")
+    y = api.zeros((100,), f32).sync()
+    both(y.mut.partition("B"), api.zeros((0,), f32).sync()).generics([{"B": 10}, {"B": 50}]).sync()
+    assert (values(y) == 1).all()
+    assert len(both.choices) == 1
+
+
 def test_strided_and_negative_views_are_written_alone() -> None:
     base = api.zeros((64, 8), f32).sync()
     view = base[::-2, 1:7]
