@@ -91,6 +91,41 @@ def test_numbers_stay_numbers_through_loops_and_branches(n: int, backend: str) -
     np.testing.assert_array_equal(y, wanted)
 
 
+RETURNED = {
+    "from a loop": "for i in range(n):\n        if i == 2:\n            return i\n    return 0",
+    "in a tuple": "for i in range(n):\n        if i == 2:\n            return (i, i)[1]\n    return 0",
+    "from a nest": "for i in range(n):\n        for j in range(n):\n            if i + j == 2:\n"
+    "                return j\n    return 0",
+    "a float": "for i in range(n):\n        if i == 2:\n            return i / 1\n    return 0.5",
+    "assigned in a loop alone": "for i in range(3):\n        q = i\n    return q",
+    "a float that a loop changes": "q = 0.25\n    for i in range(n - 1):\n        q = q * 2\n    return q",
+    "a float of every turn": "for i in range(1, 5):\n        q = i / 2\n    return q",
+    "past 32 bits": "for i in range(n):\n        if i == 2:\n            return i * 2**40\n    return 0",
+}  # fmt: skip
+"""Bodies of functions of n = 4, that return 2, or 2**41."""
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+@pytest.mark.parametrize("body", RETURNED)
+def test_numbers_stay_numbers_on_the_way_out_of_a_loop(body: str, backend: str) -> None:
+    text = f"def f(n):\n    {RETURNED[body]}\n\ndef k(y: Mut, n: i32):\n    y.store(y.load() + f(n))\n"
+    y = np.arange(4, dtype=np.float32 if "32" in body else np.float16)
+    launch(kernel(text), (y, (4,)), 4, backend=backend)
+    assert y.tolist() == (np.arange(4, dtype=y.dtype) + y.dtype.type(2**41 if "32" in body else 2)).tolist()
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_a_sum_that_began_as_a_float_takes_the_dtype_of_its_terms(backend: str) -> None:
+    text = (
+        "def k(y: Mut, x: Tensor):\n    total = 0.0\n    for i in range(x.shape[0]):\n"
+        "        total = total + ct.reduce_sum(x.partition((1,)).load(i), 0)\n    y.store(total)\n"
+    )
+    for dtype in (np.float16, np.float32, np.float64):
+        y, x = np.zeros(2, dtype), np.arange(5).astype(dtype)
+        launch(kernel(text), (y, (2,)), x, backend=backend)
+        assert y.tolist() == [10, 10]
+
+
 def test_what_a_loop_gives_a_dtype_has_it() -> None:
     text = "def f(y: Mut, n: i32):\n    k = 0\n    for i in range(3):\n        k = k + n\n    y.store(y.load() * k)\n"
     with pytest.raises(ct.KernelTypeError, match="do not mix: f32 and i32"):
