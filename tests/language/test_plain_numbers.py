@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -268,3 +270,26 @@ def test_constants_alone_have_one_dtype(expression: str, backend: str) -> None:
     y = np.arange(4, dtype=np.float32)
     launch(kernel(f"def constants(y: Mut):\n    y.store({expression})\n"), (y, (4,)), backend=backend)
     assert y.tolist() == CONSTANTS[expression]
+
+
+CALLS = {
+    "math.prod(x.shape)": 24,
+    "math.prod((x.shape[0], 2.5, 2))": 20,
+    "math.prod(()) + math.prod((2, 3), start=4)": 25,
+    "math.prod(x.shape) // math.prod(x.shape[1:])": 4,
+    "int(x.shape[1] // 4) + int(n > 3) * 5 + int(x.shape[0] == 3) * 100": 6,
+    "float(x.shape[1]) / 4 + float(x.shape[0] / 8)": 2,
+    "sum(int(n == k) * k for k in range(6))": 4,
+}
+"""Functions of Python of plain numbers and flags, for an x of 4 x 6 and n = 4."""
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+@pytest.mark.parametrize("dtype", [f16, f32], ids=str)
+def test_functions_of_python_of_plain_numbers(dtype: DTypeLike, backend: str) -> None:
+    lines = [f"def calls({', '.join(f'y{k}: Mut' for k in range(len(CALLS)))}, x: Tensor, n: i32):"]
+    lines += [f"    y{k}.store(y{k}.load() + ({call}))" for k, call in enumerate(CALLS)]
+    results = [np.zeros(4, dtype.numpy) for _ in CALLS]
+    text = "\n".join(lines) + "\n"
+    launch(kernel(text, math=math), *((y, (4,)) for y in results), np.zeros((4, 6), np.float32), 4, backend=backend)
+    assert [y.tolist() for y in results] == [[value] * 4 for value in CALLS.values()]
