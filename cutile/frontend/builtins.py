@@ -6,16 +6,18 @@ Builtins over tuples and constant ranges (`enumerate`, `zip`, `sum`, `any`, ...)
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable
 from typing import Any, get_args
 
+from cutile.dtypes import bool_, i32
 from cutile.frontend.constant_calls import is_constant
 from cutile.frontend.displays import MAX_ITEMS, static_items
 from cutile.frontend.expect import constant_int
 from cutile.frontend.families.debug import constant_text
 from cutile.frontend.families.elementwise import max_tile, min_tile
 from cutile.frontend.frame import Frame
-from cutile.frontend.interval import length_of, magnitude
+from cutile.frontend.interval import Interval, length_of, magnitude
 from cutile.frontend.operators import binary, is_number, require_computed, truth
 from cutile.frontend.registry import BUILTINS, FOLDED, Handler, operation
 from cutile.frontend.values import (
@@ -33,11 +35,13 @@ from cutile.frontend.values import (
     items_of,
     noun,
 )
-from cutile.frontend.weak import computed, interval_of, is_whole, of_weak
+from cutile.frontend.weak import computed, interval_of, is_weak, is_whole, of_weak, weak
+from cutile.ir import TileType
 from cutile.language import MappedPartitionMut, Mut, Ptr, SharedMut, Tensor
 from cutile.language.markers import Latency
 from cutile.ops import arith
 from cutile.ops.arith import And, Or
+from cutile.ops.cast import Convert
 from cutile.ops.math import Round
 
 
@@ -79,6 +83,15 @@ def _sum(frame: Frame, items: Any, start: Any = 0) -> Any:
         start, values = values[0], values[1:]
     for each in values:
         start = binary(frame, ast.Add, start, each)
+    return start
+
+
+def _prod(frame: Frame, items: Any, start: Any = 1) -> Any:
+    values = _items(frame, items, "math.prod()")
+    if is_number(start) and start == 1 and values:
+        start, values = values[0], values[1:]
+    for each in values:
+        start = binary(frame, ast.Mult, start, each)
     return start
 
 
@@ -185,6 +198,7 @@ FOLDED.update(
         zip: _zip,
         reversed: _reversed,
         sum: _sum,
+        math.prod: _prod,
         any: _any,
         all: _all,
         sorted: _sorted,
@@ -288,15 +302,21 @@ def _named(x: Any) -> str:
 
 
 def _float(frame: Frame, x: Any) -> Any:
-    if is_tile(x):
+    if not is_tile(x):
+        return float(x)
+    if not is_weak(frame, x):
         frame.type_error(f"float() of {_named(x)}", remedy=f"Use {converted(x, 'f32', 'x')}.")
-    return float(x)
+    return binary(frame, ast.Div, x, 1) if is_whole(frame, x) else x
 
 
 def _int(frame: Frame, x: Any) -> Any:
-    if is_tile(x):
+    if not is_tile(x):
+        return int(x)
+    if x.tile == TileType(bool_):  # Python's True is 1
+        return weak(frame, frame.emit(Convert(x=x, dtype=i32)), Interval(0, 1))
+    if not is_whole(frame, x):
         frame.type_error(f"int() of {_named(x)}", remedy=f"Use {converted(x, 'i32', 'x')}.")
-    return int(x)
+    return x
 
 
 def _len(frame: Frame, x: Any) -> Any:

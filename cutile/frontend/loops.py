@@ -44,8 +44,8 @@ class _CarriedLeaf:
         initial: a tile, a number, or None where there is no value before the loop.
         type: its type; None before `Loop.start` has set it.
         fixed: whether the initial value is a tile, so that its type is the user's. Other types are guesses.
-        weak: whether it is a weak scalar (`weak.py`): an integer before the loop, and weak at the end of each
-            iteration that was compiled. Its type is i32 until an iteration gives an integer that may not fit.
+        weak: whether it is a weak scalar (`weak.py`): a plain number before the loop, and at the end of each
+            iteration that was compiled. An integer is an i32 until an iteration gives one that may not fit.
     """
 
     name: str
@@ -119,9 +119,9 @@ class Loop:
         template = self.templates[name] = taken_apart(value, self.forms.get(name, {}))
         for leaf in leaves(template):
             if is_tile(leaf):
-                self.carried.append(_CarriedLeaf(name, leaf, leaf.tile, fixed=True, weak=is_whole(self.frame, leaf)))
+                self.carried.append(_CarriedLeaf(name, leaf, leaf.tile, fixed=True, weak=is_weak(self.frame, leaf)))
             elif is_number(leaf):
-                self.carried.append(_CarriedLeaf(name, leaf, None, fixed=False, weak=type(leaf) is int))
+                self.carried.append(_CarriedLeaf(name, leaf, None, fixed=False, weak=type(leaf) is not bool))
 
     def _begin(self, name: str, value: Any) -> None:
         """Carry a variable that has no value before the loop.
@@ -135,7 +135,7 @@ class Loop:
             if is_tile_or_number(leaf):
                 number: Any = leaf
                 type = leaf.tile if is_tile(leaf) else TileType(operators.default_dtype(number))
-                self.carried.append(_CarriedLeaf(name, None, type, fixed=False))
+                self.carried.append(_CarriedLeaf(name, None, type, fixed=False, weak=is_weak(self.frame, leaf)))
 
     # Before an iteration
 

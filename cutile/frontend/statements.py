@@ -112,7 +112,9 @@ class _Pattern:
                 return self._class(pattern, subject)
             case ast.MatchMapping():
                 self.frame.syntax_error(
-                    pattern, "a mapping pattern is not compiled in a kernel", "A kernel has no dicts; match tuples."
+                    pattern,
+                    "a mapping pattern is not compiled in a kernel",
+                    "Match the dict's items: match (d['a'], d['b']).",
                 )
             case _:
                 self.frame.syntax_error(

@@ -192,6 +192,12 @@ class LiveTile(Tile):
             raise ArgumentTypeError(f"a scalar {self._meaning.tile.dtype} is no index")
         return int(self._scalar("an index"))
 
+    def __int__(self) -> int:
+        return int(self._scalar("int()")) if self._meaning.tile.dtype.is_bool else self.__index__()
+
+    def __float__(self) -> float:
+        return float(self._scalar("float()"))
+
     def __format__(self, spec: str) -> str:
         if not spec or self._meaning.tile.is_scalar:
             return format(self._scalar("a format") if spec else str(self), spec)

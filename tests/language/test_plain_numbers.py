@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -89,6 +91,41 @@ def test_numbers_stay_numbers_through_loops_and_branches(n: int, backend: str) -
     wanted = wanted + k - down + (5 if n > 3 else 7) + k * n
     launch(kernel(LOOPS), (y, (4,)), x, n, backend=backend)
     np.testing.assert_array_equal(y, wanted)
+
+
+RETURNED = {
+    "from a loop": "for i in range(n):\n        if i == 2:\n            return i\n    return 0",
+    "in a tuple": "for i in range(n):\n        if i == 2:\n            return (i, i)[1]\n    return 0",
+    "from a nest": "for i in range(n):\n        for j in range(n):\n            if i + j == 2:\n"
+    "                return j\n    return 0",
+    "a float": "for i in range(n):\n        if i == 2:\n            return i / 1\n    return 0.5",
+    "assigned in a loop alone": "for i in range(3):\n        q = i\n    return q",
+    "a float that a loop changes": "q = 0.25\n    for i in range(n - 1):\n        q = q * 2\n    return q",
+    "a float of every turn": "for i in range(1, 5):\n        q = i / 2\n    return q",
+    "past 32 bits": "for i in range(n):\n        if i == 2:\n            return i * 2**40\n    return 0",
+}  # fmt: skip
+"""Bodies of functions of n = 4, that return 2, or 2**41."""
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+@pytest.mark.parametrize("body", RETURNED)
+def test_numbers_stay_numbers_on_the_way_out_of_a_loop(body: str, backend: str) -> None:
+    text = f"def f(n):\n    {RETURNED[body]}\n\ndef k(y: Mut, n: i32):\n    y.store(y.load() + f(n))\n"
+    y = np.arange(4, dtype=np.float32 if "32" in body else np.float16)
+    launch(kernel(text), (y, (4,)), 4, backend=backend)
+    assert y.tolist() == (np.arange(4, dtype=y.dtype) + y.dtype.type(2**41 if "32" in body else 2)).tolist()
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_a_sum_that_began_as_a_float_takes_the_dtype_of_its_terms(backend: str) -> None:
+    text = (
+        "def k(y: Mut, x: Tensor):\n    total = 0.0\n    for i in range(x.shape[0]):\n"
+        "        total = total + ct.reduce_sum(x.partition((1,)).load(i), 0)\n    y.store(total)\n"
+    )
+    for dtype in (np.float16, np.float32, np.float64):
+        y, x = np.zeros(2, dtype), np.arange(5).astype(dtype)
+        launch(kernel(text), (y, (2,)), x, backend=backend)
+        assert y.tolist() == [10, 10]
 
 
 def test_what_a_loop_gives_a_dtype_has_it() -> None:
@@ -233,3 +270,26 @@ def test_constants_alone_have_one_dtype(expression: str, backend: str) -> None:
     y = np.arange(4, dtype=np.float32)
     launch(kernel(f"def constants(y: Mut):\n    y.store({expression})\n"), (y, (4,)), backend=backend)
     assert y.tolist() == CONSTANTS[expression]
+
+
+CALLS = {
+    "math.prod(x.shape)": 24,
+    "math.prod((x.shape[0], 2.5, 2))": 20,
+    "math.prod(()) + math.prod((2, 3), start=4)": 25,
+    "math.prod(x.shape) // math.prod(x.shape[1:])": 4,
+    "int(x.shape[1] // 4) + int(n > 3) * 5 + int(x.shape[0] == 3) * 100": 6,
+    "float(x.shape[1]) / 4 + float(x.shape[0] / 8)": 2,
+    "sum(int(n == k) * k for k in range(6))": 4,
+}
+"""Functions of Python of plain numbers and flags, for an x of 4 x 6 and n = 4."""
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+@pytest.mark.parametrize("dtype", [f16, f32], ids=str)
+def test_functions_of_python_of_plain_numbers(dtype: DTypeLike, backend: str) -> None:
+    lines = [f"def calls({', '.join(f'y{k}: Mut' for k in range(len(CALLS)))}, x: Tensor, n: i32):"]
+    lines += [f"    y{k}.store(y{k}.load() + ({call}))" for k, call in enumerate(CALLS)]
+    results = [np.zeros(4, dtype.numpy) for _ in CALLS]
+    text = "\n".join(lines) + "\n"
+    launch(kernel(text, math=math), *((y, (4,)) for y in results), np.zeros((4, 6), np.float32), 4, backend=backend)
+    assert [y.tolist() for y in results] == [[value] * 4 for value in CALLS.values()]

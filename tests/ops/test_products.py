@@ -89,6 +89,29 @@ def test_one_product(a: DTypeLike, b: DTypeLike, acc: DTypeLike, backend: str) -
     assert_close(got, values(x, a), values(y, b), values(z, acc), bound_of(a, acc, backend))
 
 
+DEPTHS = (1, 3, 7, 13, 33)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "acc", "backend"), cases_on_backends(list(PAIRS), lambda a, b, acc: a in (f64, i8) and b is a)
+)
+def test_products_of_any_extents(a: DTypeLike, b: DTypeLike, acc: DTypeLike, backend: str) -> None:
+    """Tiles of odd extents, down to one element."""
+    factors = [(draw(a, (2 * k - 1, k), k), draw(b, (k, 5), k + 1), draw(acc, (2 * k - 1, 5), k + 2)) for k in DEPTHS]
+    lines = ["def product(" + ", ".join(f"z{k}: Mut, x{k}: Tensor, y{k}: Tensor" for k in DEPTHS) + "):"]
+    for k in DEPTHS:
+        left, right = f"x{k}.load_tile(({2 * k - 1}, {k}), (0, 0))", f"y{k}.load_tile(({k}, 5), (0, 0))"
+        lines.append(f"    z{k}.store(ct.mma({left}, {right}, z{k}.load()))")
+    with on(backend):
+        arguments: list[Any] = []
+        for x, y, z in factors:
+            arguments += [put(z, acc).partition(z.shape), put(x, a), put(y, b)]
+        done = kernel("\n".join(lines) + "\n")(*arguments).sync()
+        results = [getattr(done, f"z{k}").unpartition().to_numpy().sync() for k in DEPTHS]
+    for got, (x, y, z) in zip(results, factors, strict=True):
+        assert_close(got, values(x, a), values(y, b), values(z, acc), bound_of(a, acc, backend))
+
+
 MATMULS = [
     ((40, 24), (24, 33)),
     ((24,), (24, 33)),

@@ -32,7 +32,7 @@ from cutile.backend.cuda.ops.mma import Dot, SimtMma
 from cutile.backend.cuda.ops.pipeline import BufferType, Pipeline, PipelineType
 from cutile.backend.cuda.ops.roles import FirstTile, KSplits, NextTile, Roles, SetMaxRegisters, TileIndex
 from cutile.backend.cuda.smem_layout import STEP_BYTES
-from cutile.backend.cuda.smem_sizes import tensor_cores
+from cutile.backend.cuda.smem_sizes import F64_STEP, tensor_cores
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
 from cutile.backend.gpu.layout import Layout
@@ -111,7 +111,8 @@ def _mma_sync(left: DTypeLike, right: DTypeLike, sums: DTypeLike, arch: Architec
     """An instruction of one warp (PTX ISA, `mma.sync`)."""
     capability = (arch.major, arch.minor)
     if left is f64:
-        tall = next(each for each in (16, 8, 4) if depth % each == 0)
+        staged = -(-depth // F64_STEP) * F64_STEP  # zeros fill the last step
+        tall = next(each for each in (16, 8, 4) if staged % each == 0)
         return f"mma.sync m16n8k{tall} f64 -> f64" if capability >= (9, 0) else "mma.sync m8n8k4 f64 -> f64"
     # There are no products of 8-bit floats before sm_89, nor of single warps on sm_90: they are converted to f16.
     converted = left.is_float8 and (capability < (8, 9) or arch.major == 9)

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from cutile.dtypes import DTypeLike, bf16, f16, f32, i8, i32
+from cutile.backend.interface import Target
+from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f16, f32, f64, i8, i32, tf32
 from cutile.ir.core import Function
 from cutile.ir.types import Type
 from kernels.gemm_fused import gemm_fused
@@ -62,3 +63,21 @@ def test_vectors_are_factors(dtype: DTypeLike, acc: DTypeLike) -> None:
     parameters = {"y": mut(64, dtype=acc), "w": mut(64, dtype=acc), "x": tensor(2, dtype), "v": tensor(1, dtype)}
     program = written(VECTORS.format(acc=f"ct.{acc.name}"), parameters)
     assert source(program).text.count("store_y(") == 2
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize(
+    ("dtype", "acc"),
+    [(f16, f32), (bf16, f32), (tf32, f32), (f32, f32), (f64, f64), (i8, i32), (f8e4m3fn, f32)],
+    ids=str,
+)
+def test_plans_of_any_depth(dtype: DTypeLike, acc: DTypeLike, arch: str) -> None:
+    """The depth of a tile need be no whole number of an instruction's steps."""
+    for depth in (1, 3, 4, 7, 12, 16, 33):
+        text = f"""
+def k(z: Mut, x: Tensor, y: Tensor):
+    z.store(ct.mma(x.load_tile((5, {depth}), (0, 0)), y.load_tile(({depth}, 3), (0, 0)), z.load()))
+"""
+        x = tensor(2, dtype)
+        made = source(written(text, {"z": mut(5, 3, dtype=acc), "x": x, "y": x}), Target("cuda", arch))
+        assert f" -> {acc}" in str(made.facts["plan"]) or dtype is f32, depth

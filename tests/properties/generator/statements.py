@@ -117,6 +117,24 @@ def walked(d: Drawer, name: str, step: str) -> list[str]:
     ]
 
 
+def returned(d: Drawer, name: str, step: str) -> list[str]:
+    """A plain number that a function returns out of loops, beside a tile."""
+    function, inner = f"r_{name}", d.pick(("for j in range(i, 3):", "while i < 2:", "if k > i:"))
+    number = f"{function}({d.pick(('x.shape[0]', 'z.shape[0]', 'ct.get_num_tile_blocks()[0]'))})"
+    number = f"{number} * 0.125" if d.is_float else f"ct.convert_tile({number}, t.dtype)"
+    leaves = ("return i", f"return {d.pick(('i + k', 'k % 7', '2'))}", "break") if inner[0] != "i" else ("return i",)
+    return [
+        f"def {function}(k):",
+        f"    for i in range({d.pick(('k', '4', '1, k, 2'))}):",
+        f"        {inner}",
+        f"            if {d.pick(('i % 3 == 1', 'n > i + 1', 'k > 2 * i'))}:",
+        f"                {d.pick(leaves)}",
+        *(["            i += 1"] if inner[0] == "w" else []),
+        f"    return {d.pick(('0', 'k % 5', '1'))}",
+        f"{name} = {d.damped(f'{step} + {number}')}",
+    ]
+
+
 def asserted(d: Drawer, name: str, step: str) -> list[str]:
     """An assertion that holds."""
     return [f"assert {d.pick(('n == 3', 'n < 9 and at[0] >= 0'))}, 'never'", f"{name} = {step}"]
@@ -125,7 +143,7 @@ def asserted(d: Drawer, name: str, step: str) -> list[str]:
 Statement = Callable[[Drawer, str, str], list[str]]
 CONTROL: tuple[Statement, ...] = (
     plain, plain, for_loop, while_loop, branch, branches, nested, jump, swap, unrolled, augmented, flags,
-    scalars, asserted, walked,
+    scalars, asserted, walked, returned,
 )  # fmt: skip
 
 

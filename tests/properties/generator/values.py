@@ -94,9 +94,9 @@ def tests(d: Drawer, tile: str, depth: int) -> str:
 
 
 def product(d: Drawer, tile: str, depth: int) -> str:
-    """A product of two tiles as loaded; of bytes, where 32 bits are computed with."""
+    """A product of two tiles as loaded, of any extents; of bytes, where 32 bits are computed with."""
     accumulator = ACCUMULATORS.get(d.dtype.name)
-    if accumulator is None or d.rank != 2 or d.tile[0] % 16 or d.tile[1] % 16:
+    if accumulator is None or d.rank != 2:
         return tile
     if d.dtype.bits >= 32 and max(d.tile) > 64:  # more than a GPU's registers hold, and refused
         return tile
