@@ -202,23 +202,14 @@ def _print(op: Print, context: LoweringContext) -> None:
 
 
 @_lower.register
-def _reduce(op: Reduce, context: LoweringContext) -> None:
-    source = context.layouts[op.x]
-    natural = source.collapse(op.axis).drop(op.axis)
-    names = context.names(source, natural) if source.rank > 1 else {"source": context.layout_name(source)}
-    size = reduce_bytes(op.x.tile.dtype, source, op.axis)
-    context.place(op.result, context.in_shared(context.copied(op), size, **names).result, natural)
-
-
-@_lower.register
-def _fold(op: Folding, context: LoweringContext) -> None:
-    source = context.layouts[op.tiles[0]]
-    copy = op.copy_with([context.lowered[value] for value in op.tiles], [context.block(op.body)], ())
-    dtypes = [value.tile.dtype for value in op.tiles]
-    if isinstance(op, Scan):
-        natural, size = source, scan_bytes(dtypes, source, op.axis)
+def _reduce(op: Reduce | Folding, context: LoweringContext) -> None:
+    source, dtypes = context.layouts[op.operands[0]], [value.tile.dtype for value in op.operands]
+    natural = source if isinstance(op, Scan) else source.collapse(op.axis).drop(op.axis)
+    if isinstance(op, Reduce):
+        size = reduce_bytes(dtypes[0], source, op.axis)
     else:
-        natural, size = source.collapse(op.axis).drop(op.axis), fold_bytes(dtypes, source, op.axis)
+        size = (scan_bytes if isinstance(op, Scan) else fold_bytes)(dtypes, source, op.axis)
+    copy = context.copied(op, [context.block(nested) for nested in op.regions])
     names = context.names(source, natural) if natural.rank else {"source": context.layout_name(source)}
     context.in_shared(copy, size, **names)
     for old, new in zip(op.results, copy.results, strict=True):

@@ -5,12 +5,12 @@ Operations between such a load and its product need no instruction.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from cutile.backend.cuda.smem_sizes import HALVES, Stage, Swaps, stages, step_of, usual_swaps
+from cutile.backend.cuda.smem_sizes import Stage, Swaps, stages, step_of, usual_swaps
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout_assignment import vector_width
 from cutile.backend.gpu.op_facts import rounds_to_tf32, source_of, thread_readers
@@ -79,7 +79,7 @@ class Products:
     """
 
     sides: dict[Mma, Sides]
-    users: Mapping[Value, list[Op]]
+    users: Mapping[Value, Sequence[Op]]
 
     @cached_property
     def passed(self) -> frozenset[Op]:
@@ -138,7 +138,7 @@ def products_of(loop: Loop, loads: Collection[Load]) -> Products:
         dtype, usual = op.a.tile.dtype, usual_swaps(op.a.tile.dtype)
         operands = [_loaded_operand(value, inner, loads) for value in (op.a, op.b)]
         # Products of these dtypes read an operand whichever axis is contiguous, others only the usual one.
-        either_axis = dtype in HALVES or dtype in (f64, tf32)
+        either_axis = dtype.is_half or dtype in (f64, tf32)
         operands = [
             operand if operand and (either_axis or operand[3] == swap) else None
             for operand, swap in zip(operands, usual, strict=True)

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from cutile.backend.cuda.pipeline.operand import is_loaded, lies_across
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS
 from cutile.backend.cuda.wgmma_instructions import atom_of
-from cutile.backend.gpu.op_facts import constant_of
+from cutile.backend.gpu.op_facts import constant_of, users_of
 from cutile.ir import Copier, For, Function, Op, TileType, Value
 from cutile.ops.matmul import Mma
 from cutile.ops.shape import Permute
@@ -67,18 +67,15 @@ def swap(function: Function) -> Function:
 def _chains(loop: For, definitions: Mapping[Value, Op]) -> list[_Chain]:
     """The chains of a loop to be swapped."""
     body, chains = loop.body, list[_Chain]()
-    used: dict[Value, list[Op]] = {}
-    for op in body.walk():
-        for value in op.operands:
-            used.setdefault(value, []).append(op)
+    users_in_body = users_of(body.walk())
     for place, argument in enumerate(body.arguments[1:]):
         products: list[Mma] = []
-        value, users = argument, used.get(argument, [])
+        value, users = argument, users_in_body.get(argument, ())
         while len(users) == 1 and isinstance(users[0], Mma) and users[0].acc is value and users[0] in body.operations:
             products.append(users[0])
             value = users[0].result
-            users = used.get(value, [])
-        ends = users == [body.terminator] and body.terminator.operands[place] is value
+            users = users_in_body.get(value, ())
+        ends = [*users] == [body.terminator] and body.terminator.operands[place] is value
         initial = constant_of(loop.carried[place], definitions)
         if products and ends and all(_swaps(op, definitions) for op in products):
             chains.append(_Chain(place, initial, tuple(products)))
@@ -138,8 +135,8 @@ class _Swapped(Copier):
             for nested in body.operations:
                 self.operation(nested)
         builder.location = op.location
-        start, stop, step = (self.values[value] for value in (op.start, op.stop, op.step))
-        done = builder.add(For(start=start, stop=stop, step=step, carried=tuple(carried), body=copy))
-        for place, (old, new) in enumerate(zip(op.results, done.results, strict=True)):
+        start, stop, step = (self.values[value] for value in op.bounds)
+        new_loop = builder.add(For(start=start, stop=stop, step=step, carried=tuple(carried), body=copy))
+        for place, (old, new) in enumerate(zip(op.results, new_loop.results, strict=True)):
             new.name = old.name
             self.values[old] = self._transposed(new) if place in places else new
