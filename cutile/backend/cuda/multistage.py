@@ -105,6 +105,7 @@ class RunningLoop:
         operands = [*(context.lowered[value] for value in op.operands), *first_tiles, *counter]
         context.finish(op, op.copy_with(operands, [body], ()))
         if plan.stages:
+            # What follows may use the same shared memory: no copy is under way then, and no thread reads a stage.
             builder.add(StageWait(pending=0, meet=plan.meets is not False))
             context.smem.end()
 

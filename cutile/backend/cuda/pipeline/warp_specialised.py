@@ -141,8 +141,11 @@ class WarpSpecialised(LoweringContext):
             for tensor, form in dict.fromkeys(maps):
                 builder.add(ops.TmaPrefetch(x=self.lowered[tensor], map=self.maps.name(tensor, form)))
             self.pipelines.reserve()
+            # The kernel ahead in the stream may still write what this one reads, or read what this one writes. Nothing
+            # above touches a tensor's elements.
             builder.add(ops.GridDependencyWait())
             if plan.clustered:
+                # Other thread blocks arrive at this one's barriers: not before these are initialised.
                 builder.add(ops.ClusterStart())
             blocks: list[Block] = []
             for walk in (self._produce, self._consume):
@@ -152,6 +155,7 @@ class WarpSpecialised(LoweringContext):
                 blocks.append(block)
             builder.add(ops.Roles(*blocks, warpgroups=plan.warpgroups))
             if plan.tiles.cluster > 1:
+                # Others may still load into this thread block's shared memory, or arrive at its barriers.
                 builder.add(ops.ClusterEnd())
         lowered = Function(source.name, body, source.source, source.file, "cuda")
         self.smem.relax((op.body for op in lowered.walk() if isinstance(op, For | While)), ops.Barrier)
@@ -192,6 +196,7 @@ class WarpSpecialised(LoweringContext):
         self._nests = Nests(self, self._products)
         self.tiles.run(self._consume_tile, groups=plan.warpgroups if plan.pingpong else 1, carried=carried)
         if plan.stores:
+            # TMA reads shared memory, which ends with the thread block.
             self.builder.add(ops.TmaStoreWait())
 
     def _consume_tile(self) -> None:
@@ -202,6 +207,7 @@ class WarpSpecialised(LoweringContext):
         plan, tiles, late = self.plan, self.tiles, self.indices.late
         if plan.pingpong:
             barriers = self.pipelines.more_barriers
+            # The other warpgroup issues all products of its tile block first: each has the tensor cores to itself.
             self.builder.add(ops.OrderBarrierWait(tiles.number, tiles.step, barriers, limited=plan.limited))
         if late is None:
             self.indices.add(tiles.number)
