@@ -225,7 +225,7 @@ class RunningLoop:
             self._under(rest, do)
 
         # The branch has nothing in its other block.
-        self._context.builder.branch(condition, *((inside,) if first else (None, inside)))
+        self._context.builder.branch(condition, inside if first else None, None if first else inside)
 
     # Tiles that have arrived.
 

@@ -136,18 +136,14 @@ def _view_access(op: LoadView | StoreView, context: LoweringContext) -> None:
 # release, and after an acquire.
 
 
-def accesses_by_one_lane(op: Access) -> bool:
-    """Whether one thread alone accesses an element that several threads hold.
-
-    All accesses but weak loads are by one thread, since the element may change between two threads' accesses. In a weak
-    load each thread loads it.
-    """
-    return not (isinstance(op, LoadPointer) and op.order == "weak")
-
-
 def broadcasts_result(op: Op, layout: Layout | None, used: bool) -> bool:
-    """Whether one thread has to hand its result to the others that hold the element."""
-    if not isinstance(op, LoadPointer | AtomicRmw | AtomicCas) or not used or not accesses_by_one_lane(op):
+    """Whether one thread has to hand its result to the others that hold the element.
+
+    It has, unless the access is a weak load: then each of them loads the element. Otherwise the element may change
+    between two threads' accesses.
+    """
+    is_weak_load = isinstance(op, LoadPointer) and op.order == "weak"
+    if not used or is_weak_load or not isinstance(op, LoadPointer | AtomicRmw | AtomicCas):
         return False
     return layout is None or bool(layout.free_lanes or layout.free_warps)
 

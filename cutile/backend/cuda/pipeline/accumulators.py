@@ -37,7 +37,6 @@ from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS
 from cutile.backend.gpu.layout import Basis, Layout, repeats_of, unit
 from cutile.backend.gpu.layout_assignment import ACCESS_BYTES
-from cutile.dtypes import DTypeLike
 
 BYTE, WORD = 1, 4
 """Bytes of an element of an operand across K. There is no 2: `wgmma` reads 16-bit elements along either axis."""
@@ -244,11 +243,6 @@ def parts_of(columns: int, least: int, pieces: int) -> int:
 def cluster_bytes(sums: Layout, parts: int, pieces: int) -> int:
     """Bytes that a thread block of a cluster receives: its parts of all sums."""
     return -(-parts // pieces) * pieces * sums.registers * sums.threads * 4 // parts
-
-
-def sums_bytes(sums: Layout, dtype: DTypeLike) -> int:
-    """Bytes of one piece's sums in the workspace."""
-    return sums.registers * sums.threads * dtype.bits // 8
 
 
 def with_columns(sums: Layout, columns: int) -> Layout:

@@ -57,7 +57,7 @@ from cutile.analysis.preconditions import read_preconditions
 from cutile.analysis.ranges import ONLY_IN_THE_KERNEL, Ranges
 from cutile.backend.cuda.grids import COUNTERS
 from cutile.backend.cuda.ops import Barrier, Fixup, KSplits, ReducePartials, ScatterPartials, WorkUnit
-from cutile.backend.cuda.pipeline.accumulators import cluster_bytes, part_layout, parts_of, registers_of, sums_bytes
+from cutile.backend.cuda.pipeline.accumulators import cluster_bytes, part_layout, parts_of, registers_of
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import Dot, Plan
 from cutile.backend.cuda.pipeline.schedule import Cooperative, SplitK, Tiles, block_axes
@@ -300,7 +300,8 @@ def _iteration_s(plan: Plan, *, alone: bool) -> float:
 
 
 def _sums_bytes(plan: Plan) -> int:
-    return sums_bytes(plan.dot.accumulator, plan.dot.op.acc.tile.dtype)
+    """Bytes of one piece's sums."""
+    return plan.dot.accumulator.registers * plan.dot.accumulator.threads * plan.dot.op.acc.tile.dtype.bits // 8
 
 
 # Lowering to thread blocks that share the iterations of a tile block.
@@ -335,7 +336,7 @@ class DividedLoop:
 
     def facts(self) -> dict[str, Any]:
         """The facts that a launch needs."""
-        split, dot = self._split, self._walk.plan.dot
+        split = self._split
         if split.parts:
             return {
                 "persistent": split.pieces,
@@ -347,7 +348,7 @@ class DividedLoop:
             "divided": f"up to {split.pieces} pieces of {MIN_WORKSPACE_ITERATIONS} turns or more, "
             "where tile blocks are too few",
             "workspace": 4 * COUNTERS,
-            "workspace_per_block": sums_bytes(dot.accumulator, dot.op.acc.tile.dtype),
+            "workspace_per_block": _sums_bytes(self._walk.plan),
         }
 
     def units(self, tiles: Value) -> Value:

@@ -157,9 +157,6 @@ class _Cut:
             part, number = (self._number, ()) if isinstance(self._number, int) else (0, (self._number,))
             self._builder.add(StoreSubtile(x=op.x, value=value, number=number, part=part, parts=self._count, axis=axis))
 
-    def _shape(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-        return tuple(extent // self._count if a == axis else extent for a, extent in enumerate(shape))
-
     def _piece(self, value: Value, axis: int) -> Value:
         """The piece of a tile whose columns run along `axis`."""
         key = (value, axis)
@@ -171,7 +168,7 @@ class _Cut:
 
     def _make(self, value: Value, axis: int) -> Value:
         op, builder = self._definitions.get(value), self._builder
-        shape = self._shape(value.tile.shape, axis)
+        shape = tuple(extent // self._count if a == axis else extent for a, extent in enumerate(value.tile.shape))
         if value is self._sums:
             if axis != len(value.tile.shape) - 1:
                 raise _CannotCut
