@@ -111,9 +111,9 @@ class MultistagePlan:
 
     def stage_of(self, of: LoadAhead | Side) -> tuple[int, int, int]:
         """The stages of a load or an operand: first byte, number, bytes of each."""
-        if isinstance(of, Side) and of.load is None:
-            return of.place, of.copies, of.stage.bytes
-        return of.place, self.stages, self.stage_bytes
+        if of.load is None:  # operands from registers lie behind the stages of loads
+            return self.stages * self.stage_bytes + of.place, of.copies, of.stage.bytes
+        return self.loads[of.load].place, self.stages, self.stage_bytes
 
     @property
     def pending(self) -> int:
@@ -277,16 +277,11 @@ def _fitting_plan(loop: Loop, products: Products, staged: Mapping[Load, LoadAhea
             stages = min(most, (room - written) // stage_bytes)
             if stages < max(2, min(most, least)):
                 continue
-            first = stages * stage_bytes  # operands from registers lie behind the stages
-            for op, pair in sides.items():
-                left, right = (replace(s, place=loads[s.load].place if s.load else first + s.place) for s in pair)
-                sides[op] = (left, right)
             loads_ahead = {
                 op: replace(ahead, distance=min(ahead.distance or stages, stages - 1)) for op, ahead in loads.items()
             }
-            return MultistagePlan(
-                loads_ahead, sides, products.passed, stages, stage_bytes, first + written, meets, blocks
-            )
+            nbytes = stages * stage_bytes + written
+            return MultistagePlan(loads_ahead, sides, products.passed, stages, stage_bytes, nbytes, meets, blocks)
     return None
 
 
@@ -305,8 +300,8 @@ def _rooms(loop: Loop, products: Products) -> Iterator[tuple[int, int, int]]:
     every = [op for op in loop.operations if isinstance(op, Mma)]
     results = {op.result for op in every}
     # A product that adds to another one's result has the same registers.
-    begun = [op for op in every if op.acc not in results]
-    words = sum(loop.layouts.accumulator(op).registers * op.acc.tile.dtype.bits // 32 for op in begun)
+    first = [op for op in every if op.acc not in results]
+    words = sum(loop.layouts.accumulator(op).registers * op.acc.tile.dtype.bits // 32 for op in first)
     crowded = any(is_crowded(op, (x.stage.swap, y.stage.swap), loop.arch) for op, (x, y) in products.sides.items())
     if words <= registers(loop.arch, 32 * loop.layouts.warps, 2) - REGISTERS_BESIDE_SUMS and not crowded:
         yield shared // 2 - 2 * SYSTEM_BYTES, 2, 2

@@ -42,8 +42,8 @@ class Side:
         passed: operations between the load and the product: transpositions, reshapes that drop axes of one element, a
             conversion from f32 to tf32.
         outside: whether it is written there from registers once, ahead of the loop.
-        place: bytes from the begin of the loop's shared memory to its first stage.
-        copies: the number of its stages, where it is written from registers.
+        place: where it is written from registers, bytes from the end of the loads' stages to its own.
+        copies: where it is written from registers, the number of its stages.
     """
 
     value: Value
