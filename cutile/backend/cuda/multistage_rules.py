@@ -19,7 +19,7 @@ from functools import cached_property
 from cutile.backend.cuda.budget import SYSTEM_BYTES, registers
 from cutile.backend.cuda.staged_operands import Load, Products, Side, Sides, is_crowded, products_of
 from cutile.backend.cuda.target import Architecture
-from cutile.backend.gpu.layout import Layout, blocked
+from cutile.backend.gpu.layout import Layout, axis_first, blocked
 from cutile.backend.gpu.layout_assignment import LayoutAssignment, is_tile, vector_width
 from cutile.backend.gpu.op_facts import constant_of, inside, is_scalar_work, makes_numbers, users_of, work_of
 from cutile.ir import Block, For, If, Op, Value, While
@@ -242,13 +242,13 @@ def _to_stages(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | 
     hidden = repeated or (side is None and loop.is_common(load))
     if (repeated and not products.sides) or (hidden and ahead.fits_registers):
         return None
-    others = [other for other in reversed(range(len(shape))) if other != axis]
+    order = axis_first(len(shape), axis)
     if repeated or layout.vector(axis) < width:
         # Threads copy other elements than they will hold, so that copies are as wide as memory allows.
-        layout = blocked(shape, loop.layouts.warps, width, [axis, *others])
+        layout = blocked(shape, loop.layouts.warps, width, order)
     strides, nbytes = [0] * len(shape), shape[axis]
     strides[axis] = 1
-    for other in others:
+    for other in order[1:]:
         if shape[other] > 1:
             strides[other] = nbytes if side is None else side.stage.pitch
         nbytes *= shape[other]

@@ -9,7 +9,7 @@ of accesses by address, of coalesced stores. Where two groups meet in other ways
 from collections.abc import Callable, Iterator, Sequence
 
 from cutile.analysis.affine import access_run
-from cutile.backend.gpu.layout import Layout, blocked, cut, extended, reshaped
+from cutile.backend.gpu.layout import Layout, axis_first, blocked, cut, extended, reshaped
 from cutile.ir import For, Function, If, Op, TensorType, TileType, Value, While
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.matmul import Mma
@@ -250,11 +250,7 @@ class LayoutAssignment:
             if root not in accesses or width > accesses[root][0]:
                 accesses[root] = (width, axis, value)
         for width, axis, value in accesses.values():
-            rank = len(value.tile.shape)
-            order = list(reversed(range(rank)))
-            if axis is not None:
-                order.remove(axis)
-                order.insert(0, axis)
+            order = axis_first(len(value.tile.shape), -1 if axis is None else axis)
             rows = (self._groups.find(value), order[0]) in reduced
             self._set(value, blocked(value.tile.shape, self.warps, width, order, rows=rows))
 
@@ -282,8 +278,7 @@ class LayoutAssignment:
                 value = op.operands[0]
                 if is_tile(value) and self.find(value) is None:
                     axis, width = access_run(op, definitions) or (-1, 1)
-                    order = list(reversed(range(len(value.tile.shape))))
-                    order.insert(0, order.pop(order.index(axis % len(order))))
+                    order = axis_first(len(value.tile.shape), axis)
                     self._set(value, blocked(value.tile.shape, self.warps, width, order))
                     self._propagate()
 
