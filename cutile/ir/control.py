@@ -44,6 +44,11 @@ class For(Op, name="for"):
         """The loop variable."""
         return self.body.arguments[0]
 
+    @property
+    def bounds(self) -> tuple[Value, Value, Value]:
+        """Start, stop and step."""
+        return self.start, self.stop, self.step
+
     def infer(self) -> tuple[Type, ...]:
         if not self.start.type == self.stop.type == self.step.type == self.induction.type:
             raise IRError("for: start, stop, step and the loop variable must have one type")

@@ -32,7 +32,7 @@ from cutile.backend.cuda.ops import (
     StageTile,
 )
 from cutile.backend.cuda.smem_sizes import move_bytes
-from cutile.backend.gpu.layout import Layout, blocked, extended
+from cutile.backend.gpu.layout import Layout, axis_first, blocked, extended
 from cutile.backend.gpu.layout_assignment import vector_width
 from cutile.backend.gpu.row_axis import Load, RowAxis, Store, reduced_in
 from cutile.dtypes import DTypeLike
@@ -447,7 +447,7 @@ def _slice_layout(x: Value, shape: tuple[int, ...], warps: int) -> tuple[Layout,
     vector = vector_width(x.tensor, shape)
     assert vector is not None, f"{x} is not copied to shared memory"
     axis, width = vector
-    order = [axis, *(other for other in reversed(range(len(shape))) if other != axis)]
+    order = axis_first(len(shape), axis)
     strides, extent = dict.fromkeys(range(len(shape)), 0), 1
     for other in order:
         if other == axis or shape[other] > 1:

@@ -12,7 +12,7 @@ from cutile.backend.cuda.multistage_rules import MAX_STAGES_AHEAD
 from cutile.backend.cuda.ops import StagedMma, StageTile
 from cutile.backend.cuda.private_updates import UnreadUpdates
 from cutile.backend.cuda.rows import choose_warps, row_passes
-from cutile.backend.cuda.smem_sizes import HALVES, step_of
+from cutile.backend.cuda.smem_sizes import step_of
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.gpu.layout_assignment import MAX_MMA_WARPS
 from cutile.backend.gpu.op_facts import inside, is_scalar_work, source_of
@@ -167,15 +167,15 @@ def _as_one(outer: For, inner: For, builder: Builder) -> list[Value]:
     divisor = builder.value(Max(x=count, y=builder.constant(1, dtype)))  # not 0 where the inner loop is empty
     arguments = [Value(value.type, value.name) for value in outer.body.arguments]
     with builder.block(*arguments) as body:
-        turn = arguments[0]
-        row = builder.value(FloorDiv(x=turn, y=divisor))
-        column = builder.value(Sub(x=turn, y=builder.value(Mul(x=row, y=divisor))))
-        named = {
+        iteration = arguments[0]
+        row = builder.value(FloorDiv(x=iteration, y=divisor))
+        column = builder.value(Sub(x=iteration, y=builder.value(Mul(x=row, y=divisor))))
+        values = {
             outer.induction: builder.value(Add(x=outer.start, y=row), outer.induction.name),
             inner.induction: builder.value(Add(x=inner.start, y=column), inner.induction.name),
         }
-        named |= dict(zip(inner.body.arguments[1:], arguments[1:], strict=True))
-        copier = Copier(builder, named)
+        values |= dict(zip(inner.body.arguments[1:], arguments[1:], strict=True))
+        copier = Copier(builder, values)
         for op in (*outer.body.operations, *inner.body.operations):
             if op is not inner and op is not outer.body.terminator:
                 copier.operation(op)
@@ -211,21 +211,21 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         warps *= 2
         first, lowered = _within(room, function, warps, arch)
     if options.num_worker_warps is None and _reads_much(lowered, warps):
-        halves = _within(room, function, warps // 2, arch)
-        if halves[1].facts["min_blocks"] > 1:
-            first, lowered = halves
-    while deep := _too_deep(lowered, arch, options.occupancy or 1):
-        function = with_half_steps(function, deep)
+        by_half_the_warps = _within(room, function, warps // 2, arch)
+        if by_half_the_warps[1].facts["min_blocks"] > 1:
+            first, lowered = by_half_the_warps
+    while deep_products := _too_deep(lowered, arch, options.occupancy or 1):
+        function = with_half_steps(function, deep_products)
         first, lowered = _within(room, function, warps, arch)
     try:
         check_budget(function, lowered, arch, options)
-    except KernelTypeError:  # nothing fits: what the best of them lacks is what the user can do something about
+    except KernelTypeError:  # nothing fits: the error tells what the kernel lacks with all the stages it would have
         check_budget(function, first, arch, options)
         raise
-    hoped = lowered.facts["min_blocks"]
-    if hoped > 1 and lowered.facts["shared_bytes"] > shared_room(arch, hoped):
-        hoped = 0  # shared memory beside the stages leaves no room for another block
-    lowered.facts["min_blocks"] = options.occupancy or hoped or _occupancy(lowered, arch)
+    planned_blocks = lowered.facts["min_blocks"]
+    if planned_blocks > 1 and lowered.facts["shared_bytes"] > shared_room(arch, planned_blocks):
+        planned_blocks = 0  # shared memory beside the stages leaves no room for another block
+    lowered.facts["min_blocks"] = options.occupancy or planned_blocks or _occupancy(lowered, arch)
     return lowered
 
 
@@ -240,7 +240,7 @@ def _reads_much(function: Function, warps: int) -> bool:
     products = [op for op in function.walk() if isinstance(op, StagedMma)]
     results = {op.result for op in products}
     sums = [layouts[op.attributes["layout"]] for op in products if op.acc not in results]
-    staged = all(op.dtype in HALVES for op in products) and not any(isinstance(op, Mma) for op in function.walk())
+    staged = all(op.dtype.is_half for op in products) and not any(isinstance(op, Mma) for op in function.walk())
     beside = [op.result.tile.size for op in function.walk() if isinstance(op, LoadTile | LoadView)]
     wide = sum(layout.registers for layout in sums) == WIDE_SUMS
     return warps == MAX_MMA_WARPS and staged and wide and max(beside, default=0) < products[0].acc.tile.size

@@ -11,7 +11,7 @@ from cutile.backend.cuda.mma_layouts import assign_layouts
 from cutile.backend.cuda.ops import Barrier, ConvertLayout, HeldPlace, StoreSubtile
 from cutile.backend.cuda.smem_sizes import move_bytes
 from cutile.backend.cuda.target import Architecture
-from cutile.backend.gpu.layout import Layout, blocked, register_map
+from cutile.backend.gpu.layout import Layout, axis_first, blocked, register_map
 from cutile.backend.gpu.layout_assignment import is_tile, vector_width
 from cutile.backend.gpu.smem_allocator import SmemAllocator
 from cutile.ir import Block, Builder, Function, MutType, Op, TensorType, Value
@@ -193,8 +193,7 @@ class LoweringContext(ABC):
         touched, least = sectors(own, axis, min(width, own.vector(axis)), size)
         if touched < SCATTERED * least or own.free_warps or own.free_lanes:
             return own
-        others = [other for other in reversed(range(own.rank)) if other != axis]
-        wide = blocked(own.shape, self.warps, width, [axis, *others])
+        wide = blocked(own.shape, self.warps, width, axis_first(own.rank, axis))
         room = self.arch.shared_bytes // EXCHANGE_SHARE
         return wide if exchange_of(tensor.dtype, own, wide).nbytes <= room else own
 

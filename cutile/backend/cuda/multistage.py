@@ -105,6 +105,7 @@ class RunningLoop:
         operands = [*(context.lowered[value] for value in op.operands), *first_tiles, *counter]
         context.finish(op, op.copy_with(operands, [body], ()))
         if plan.stages:
+            # What follows may use the same shared memory: no copy is under way then, and no thread reads a stage.
             builder.add(StageWait(pending=0, meet=plan.meets is not False))
             context.smem.end()
 
@@ -224,7 +225,7 @@ class RunningLoop:
             self._under(rest, do)
 
         # The branch has nothing in its other block.
-        self._context.builder.branch(condition, *((inside,) if first else (None, inside)))
+        self._context.builder.branch(condition, inside if first else None, None if first else inside)
 
     # Tiles that have arrived.
 

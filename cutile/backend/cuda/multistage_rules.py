@@ -12,15 +12,16 @@ registers, one iteration ahead. A load is not begun ahead if the kernel may writ
 a value that the loop carries.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from cutile.backend.cuda.budget import SYSTEM_BYTES, registers
 from cutile.backend.cuda.staged_operands import Load, Products, Side, Sides, is_crowded, products_of
 from cutile.backend.cuda.target import Architecture
-from cutile.backend.gpu.layout import Layout, blocked
+from cutile.backend.gpu.layout import Layout, axis_first, blocked
 from cutile.backend.gpu.layout_assignment import LayoutAssignment, is_tile, vector_width
-from cutile.backend.gpu.op_facts import constant_of, inside, is_scalar_work, makes_numbers, work_of
+from cutile.backend.gpu.op_facts import constant_of, inside, is_scalar_work, makes_numbers, users_of, work_of
 from cutile.ir import Block, For, If, Op, Value, While
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
@@ -110,9 +111,9 @@ class MultistagePlan:
 
     def stage_of(self, of: LoadAhead | Side) -> tuple[int, int, int]:
         """The stages of a load or an operand: first byte, number, bytes of each."""
-        if isinstance(of, Side) and of.load is None:
-            return of.place, of.copies, of.stage.bytes
-        return of.place, self.stages, self.stage_bytes
+        if of.load is None:  # operands from registers lie behind the stages of loads
+            return self.stages * self.stage_bytes + of.place, of.copies, of.stage.bytes
+        return self.loads[of.load].place, self.stages, self.stage_bytes
 
     @property
     def pending(self) -> int:
@@ -132,9 +133,6 @@ class Loop:
         arch: the architecture that the kernel is compiled for.
         max_stages: stages at most.
         pads: whether tiles with another padding than 0 are loaded ahead, and padded when they are read.
-        operations: the operations of the loop, those in its branches too.
-        inner: the operation of the loop behind each value that it makes.
-        users: the operations of the loop that read a value.
     """
 
     op: For
@@ -144,16 +142,21 @@ class Loop:
     arch: Architecture
     max_stages: int = MAX_STAGES_AHEAD
     pads: bool = False
-    operations: list[Op] = field(default_factory=list[Op])
-    inner: dict[Value, Op] = field(default_factory=dict[Value, Op])
-    users: dict[Value, list[Op]] = field(default_factory=dict[Value, list[Op]])
 
-    def __post_init__(self) -> None:
-        self.operations = inside(self.op)
-        for op in self.operations:
-            self.inner.update((value, op) for value in op.results)
-            for operand in op.operands:
-                self.users.setdefault(operand, []).append(op)
+    @cached_property
+    def operations(self) -> list[Op]:
+        """The operations of the loop, those in its branches too."""
+        return inside(self.op)
+
+    @cached_property
+    def inner(self) -> dict[Value, Op]:
+        """The operation of the loop that makes a value."""
+        return {value: op for op in self.operations for value in op.results}
+
+    @cached_property
+    def users(self) -> Mapping[Value, Sequence[Op]]:
+        """The operations of the loop that read a value."""
+        return users_of(self.operations)
 
     @property
     def is_whole(self) -> bool:
@@ -209,12 +212,12 @@ def plan_multistage(loop: Loop) -> MultistagePlan | None:
         return None
     candidates = dict(loop.candidates(loop.op.body))
     products = products_of(loop, candidates)
-    stages = {load: _staged(loop, ahead, products) for load, ahead in candidates.items()}
+    stages = {load: _to_stages(loop, ahead, products) for load, ahead in candidates.items()}
     staged = {load: ahead for load, ahead in stages.items() if ahead is not None}
     operands = [(load, ahead) for load, ahead in staged.items() if products.side_of(load) is not None]
     # If the stages of all loads do not fit, only loads of products have stages, and of these fewer and fewer.
     fewer = (dict(operands[:count]) for count in range(len(operands), 0, -1))
-    plans = (_sized(loop, products, loads) for loads in (staged, *fewer))
+    plans = (_fitting_plan(loop, products, loads) for loads in (staged, *fewer))
     plan = next((plan for plan in plans if plan is not None), MultistagePlan({}))
     others = [ahead for load, ahead in candidates.items() if ahead.fits_registers and load not in plan.loads]
     if not plan.products and sum(ahead.words for ahead in others) > MAX_WORDS_WITHOUT_MMA:
@@ -223,7 +226,7 @@ def plan_multistage(loop: Loop) -> MultistagePlan | None:
     return replace(plan, loads={load: loads[load] for load in candidates if load in loads}) if loads else None
 
 
-def _staged(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | None:
+def _to_stages(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | None:
     """A load to stages; None where it cannot be, or better goes to registers."""
     load, layout, side = ahead.load, ahead.layout, products.side_of(ahead.load)
     tensor, shape = load.x.tensor, load.shape
@@ -239,13 +242,13 @@ def _staged(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | Non
     hidden = repeated or (side is None and loop.is_common(load))
     if (repeated and not products.sides) or (hidden and ahead.fits_registers):
         return None
-    others = [other for other in reversed(range(len(shape))) if other != axis]
+    order = axis_first(len(shape), axis)
     if repeated or layout.vector(axis) < width:
         # Threads copy other elements than they will hold, so that copies are as wide as memory allows.
-        layout = blocked(shape, loop.layouts.warps, width, [axis, *others])
+        layout = blocked(shape, loop.layouts.warps, width, order)
     strides, nbytes = [0] * len(shape), shape[axis]
     strides[axis] = 1
-    for other in others:
+    for other in order[1:]:
         if shape[other] > 1:
             strides[other] = nbytes if side is None else side.stage.pitch
         nbytes *= shape[other]
@@ -256,7 +259,7 @@ def _staged(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | Non
     return staged if own or not is_padded(load) else None
 
 
-def _sized(loop: Loop, products: Products, staged: Mapping[Load, LoadAhead]) -> MultistagePlan | None:
+def _fitting_plan(loop: Loop, products: Products, staged: Mapping[Load, LoadAhead]) -> MultistagePlan | None:
     """The plan of these loads, with as many stages as fit; None where not even two do."""
     products = products.only(staged)
     loads: dict[Load, LoadAhead] = {}
@@ -268,22 +271,17 @@ def _sized(loop: Loop, products: Products, staged: Mapping[Load, LoadAhead]) -> 
     most = min(loop.max_stages, 1 + max((ahead.distance or MAX_STAGES_AHEAD for ahead in staged.values()), default=0))
     best = _meeting(loop, products, loads)
     for room, least, blocks in _rooms(loop, products) if loads else ():
-        # A barrier of its own at the top needs less memory than a meeting at the first product (`_written`).
+        # A barrier of its own at the top needs less memory than a meeting at the first product (`_placed_sides`).
         for meets in (best, True) if isinstance(best, Mma) else (best,):
-            sides, written = _written(products, meets)
+            sides, written = _placed_sides(products, meets)
             stages = min(most, (room - written) // stage_bytes)
             if stages < max(2, min(most, least)):
                 continue
-            first = stages * stage_bytes  # operands from registers lie behind the stages
-            for op, pair in sides.items():
-                left, right = (replace(s, place=loads[s.load].place if s.load else first + s.place) for s in pair)
-                sides[op] = (left, right)
             loads_ahead = {
                 op: replace(ahead, distance=min(ahead.distance or stages, stages - 1)) for op, ahead in loads.items()
             }
-            return MultistagePlan(
-                loads_ahead, sides, products.passed, stages, stage_bytes, first + written, meets, blocks
-            )
+            nbytes = stages * stage_bytes + written
+            return MultistagePlan(loads_ahead, sides, products.passed, stages, stage_bytes, nbytes, meets, blocks)
     return None
 
 
@@ -302,8 +300,8 @@ def _rooms(loop: Loop, products: Products) -> Iterator[tuple[int, int, int]]:
     every = [op for op in loop.operations if isinstance(op, Mma)]
     results = {op.result for op in every}
     # A product that adds to another one's result has the same registers.
-    begun = [op for op in every if op.acc not in results]
-    words = sum(loop.layouts.accumulator(op).registers * op.acc.tile.dtype.bits // 32 for op in begun)
+    first = [op for op in every if op.acc not in results]
+    words = sum(loop.layouts.accumulator(op).registers * op.acc.tile.dtype.bits // 32 for op in first)
     crowded = any(is_crowded(op, (x.stage.swap, y.stage.swap), loop.arch) for op, (x, y) in products.sides.items())
     if words <= registers(loop.arch, 32 * loop.layouts.warps, 2) - REGISTERS_BESIDE_SUMS and not crowded:
         yield shared // 2 - 2 * SYSTEM_BYTES, 2, 2
@@ -330,7 +328,7 @@ def _meeting(loop: Loop, products: Products, loads: Mapping[Load, LoadAhead]) ->
     return False
 
 
-def _written(products: Products, meets: Mma | bool) -> tuple[dict[Mma, Sides], int]:
+def _placed_sides(products: Products, meets: Mma | bool) -> tuple[dict[Mma, Sides], int]:
     """The products, with places for operands from registers, and the bytes of these.
 
     Operands that are written ahead of the meeting have two stages: other threads may still read those of the iteration

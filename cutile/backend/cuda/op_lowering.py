@@ -136,18 +136,14 @@ def _view_access(op: LoadView | StoreView, context: LoweringContext) -> None:
 # release, and after an acquire.
 
 
-def accesses_by_one_lane(op: Access) -> bool:
-    """Whether one thread alone accesses an element that several threads hold.
-
-    All accesses but weak loads are by one thread, since the element may change between two threads' accesses. In a weak
-    load each thread loads it.
-    """
-    return not (isinstance(op, LoadPointer) and op.order == "weak")
-
-
 def broadcasts_result(op: Op, layout: Layout | None, used: bool) -> bool:
-    """Whether one thread has to hand its result to the others that hold the element."""
-    if not isinstance(op, LoadPointer | AtomicRmw | AtomicCas) or not used or not accesses_by_one_lane(op):
+    """Whether one thread has to hand its result to the others that hold the element.
+
+    It has, unless the access is a weak load: then each of them loads the element. Otherwise the element may change
+    between two threads' accesses.
+    """
+    is_weak_load = isinstance(op, LoadPointer) and op.order == "weak"
+    if not used or is_weak_load or not isinstance(op, LoadPointer | AtomicRmw | AtomicCas):
         return False
     return layout is None or bool(layout.free_lanes or layout.free_warps)
 
@@ -202,23 +198,14 @@ def _print(op: Print, context: LoweringContext) -> None:
 
 
 @_lower.register
-def _reduce(op: Reduce, context: LoweringContext) -> None:
-    source = context.layouts[op.x]
-    natural = source.collapse(op.axis).drop(op.axis)
-    names = context.names(source, natural) if source.rank > 1 else {"source": context.layout_name(source)}
-    size = reduce_bytes(op.x.tile.dtype, source, op.axis)
-    context.place(op.result, context.in_shared(context.copied(op), size, **names).result, natural)
-
-
-@_lower.register
-def _fold(op: Folding, context: LoweringContext) -> None:
-    source = context.layouts[op.tiles[0]]
-    copy = op.copy_with([context.lowered[value] for value in op.tiles], [context.block(op.body)], ())
-    dtypes = [value.tile.dtype for value in op.tiles]
-    if isinstance(op, Scan):
-        natural, size = source, scan_bytes(dtypes, source, op.axis)
+def _reduce(op: Reduce | Folding, context: LoweringContext) -> None:
+    source, dtypes = context.layouts[op.operands[0]], [value.tile.dtype for value in op.operands]
+    natural = source if isinstance(op, Scan) else source.collapse(op.axis).drop(op.axis)
+    if isinstance(op, Reduce):
+        size = reduce_bytes(dtypes[0], source, op.axis)
     else:
-        natural, size = source.collapse(op.axis).drop(op.axis), fold_bytes(dtypes, source, op.axis)
+        size = (scan_bytes if isinstance(op, Scan) else fold_bytes)(dtypes, source, op.axis)
+    copy = context.copied(op, [context.block(nested) for nested in op.regions])
     names = context.names(source, natural) if natural.rank else {"source": context.layout_name(source)}
     context.in_shared(copy, size, **names)
     for old, new in zip(op.results, copy.results, strict=True):

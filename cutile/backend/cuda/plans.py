@@ -1,6 +1,6 @@
 """The ladder of plans: warp specialisation, a multistage pipeline, plain loops.
 
-Rules on a kernel's IR decide which step it gets. The reasons against the steps above stand in the fact `refused` of the
+Rules on a kernel's IR decide which rung it gets. The reasons against the rungs above stand in the fact `refused` of the
 lowered function, and so in the dump.
 """
 
@@ -65,15 +65,13 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
     reasons = [("specialised warps", mainloop)]
     rotated = rotate(swapped)
     # Thread blocks on one multiprocessor share its memory.
-    share = replace(arch, shared_bytes=shared_room(arch, options.occupancy or 1))
-    pipelined = _specialised(Kernel(rotated), share, options, plan, target.units)
-    if isinstance(pipelined, str) and rotated is not swapped:  # a rotated loop holds more registers, which may not fit
-        pipelined = _specialised(Kernel(swapped), share, options, plan, target.units)
-    if isinstance(pipelined, str):
+    block_arch = replace(arch, shared_bytes=shared_room(arch, options.occupancy or 1))
+    lowered = _specialised(Kernel(rotated), block_arch, options, plan, target.units)
+    if isinstance(lowered, str) and rotated is not swapped:  # a rotated loop holds more registers, which may not fit
+        lowered = _specialised(Kernel(swapped), block_arch, options, plan, target.units)
+    if isinstance(lowered, str):
+        reasons.append(("pipelines", lowered))
         lowered = lower_for_one_group(function, target, options)
-        reasons.append(("pipelines", pipelined))
-    else:
-        lowered = pipelined
     lowered.facts["refused"] = tuple(reasons)
     return lowered
 
@@ -85,26 +83,28 @@ def _specialised(kernel: Kernel, arch: Architecture, options: CompileOptions, ru
     planned again with less room for stages. If loops may be divided, facts say which launches divide them, on a device
     with `sms` multiprocessors.
     """
-    room = arch
-    plan_ = _plan(kernel, room, rules, options)
-    while isinstance(plan_, Plan):
-        lowered = WarpSpecialised(kernel.function, plan_, arch).run()
+    planned_arch = arch  # with the shared memory that the plan may take
+    while True:
+        plan_for = partial(_plan, kernel, planned_arch, rules, options)
+        kernel_plan = plan_for()
+        if isinstance(kernel_plan, str):
+            return kernel_plan
+        lowered = WarpSpecialised(kernel.function, kernel_plan, arch).run()
         excess = lowered.facts["shared_bytes"] - arch.shared_bytes
-        schedule = plan_.tiles.schedule
-        if excess <= 0 and isinstance(schedule, Cooperative) and schedule.divisible and options.num_pieces is None:
-            plan_for = partial(_plan, kernel, room, rules, options)
-            lowered.facts |= launch_division(kernel, plan_, plan_for, (sms or NUM_SMS) * (options.occupancy or 1))
         if excess <= 0:
-            return lowered
-        room = replace(room, shared_bytes=room.shared_bytes - excess)
-        plan_ = _plan(kernel, room, rules, options)
-    return plan_
+            break
+        planned_arch = replace(planned_arch, shared_bytes=planned_arch.shared_bytes - excess)
+    schedule = kernel_plan.tiles.schedule
+    if isinstance(schedule, Cooperative) and schedule.divisible and options.num_pieces is None:
+        blocks = (sms or NUM_SMS) * (options.occupancy or 1)  # that run at once
+        lowered.facts |= launch_division(kernel, kernel_plan, plan_for, blocks)
+    return lowered
 
 
 def _plan(kernel: Kernel, arch: Architecture, rules: Rules, options: CompileOptions, pieces: int = 0) -> Plan | str:
     """The plan by some rules, or the reason why there is none.
 
-    `pieces` replaces those of the options, if it is not 0.
+    `pieces` takes the place of the options' `num_pieces`, if it is not 0.
     """
     try:
         return rules(kernel, arch, replace(options, num_pieces=pieces) if pieces else options)

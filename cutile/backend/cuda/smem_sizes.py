@@ -1,20 +1,19 @@
 """Places and bytes of tiles that pass through shared memory, from layouts alone."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cutile.backend.cuda.smem_layout import STEP_BYTES
 from cutile.backend.gpu.layout import LANE_BITS, Layout
-from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f64, i8, tf32, u8
+from cutile.dtypes import DTypeLike, f8e4m3fn, f8e5m2, f64, i8, tf32, u8
 
-STEP_BYTES = 32
-"""Bytes along K that one tensor-core instruction takes, of any type but f64."""
 F64_STEP = 4
-"""Elements along K that one instruction of f64 takes."""
+"""Elements along K that one instruction of f64 takes; of other types it takes `STEP_BYTES`."""
 VECTOR = 4
 """Elements of f32 that SIMT products read at once along K: 16 bytes."""
 
 EIGHTS = (i8, u8, f8e4m3fn, f8e5m2)
-HALVES = (f16, bf16)
 
 
 def tensor_cores(dtype: DTypeLike) -> bool:
@@ -22,7 +21,7 @@ def tensor_cores(dtype: DTypeLike) -> bool:
 
     F32 does not, since they would round it to tf32.
     """
-    return dtype in (*HALVES, *EIGHTS, tf32, f64)
+    return dtype.is_half or dtype in (*EIGHTS, tf32, f64)
 
 
 def step_of(dtype: DTypeLike) -> int:
@@ -141,10 +140,7 @@ def product_bytes(dtype: DTypeLike, accumulator: Layout, k: int, swaps: Swaps | 
 
 def move_bytes(dtype: DTypeLike, layout: Layout) -> int:
     """The bytes that moving a tile between threads needs: the dense tile."""
-    count = dtype.bits // 8
-    for extent in layout.shape:
-        count *= extent
-    return count
+    return dtype.bits // 8 * math.prod(layout.shape)
 
 
 def lane_mask(layout: Layout, axis: int) -> int:
@@ -188,10 +184,10 @@ def fold_bytes(dtypes: Sequence[DTypeLike], layout: Layout, axis: int) -> int:
     warps = [stride for stride, kind, _ in order if kind == "warp"]
     if not warps:
         return 0
-    done = sum(stride for stride, kind, _ in order if kind == "register" and stride < min(warps))
-    rows = {tuple(o & ~done if a == axis else o for a, o in enumerate(each)) for each in layout.offsets}
-    lanes = 1 << (LANE_BITS - lane_mask(layout, axis).bit_count())
-    return spans([dtype.bits // 8 * len(rows) * layout.warps * lanes for dtype in dtypes])[-1]
+    # Bits of a register's number below those of a warp's are folded in the thread.
+    folded = sum(stride for stride, kind, _ in order if kind == "register" and stride < min(warps))
+    rows = {tuple(o & ~folded if a == axis else o for a, o in enumerate(offset)) for offset in layout.offsets}
+    return totals_bytes(dtypes, layout, axis, len(rows))
 
 
 @dataclass(frozen=True)
@@ -243,5 +239,5 @@ def reduce_bytes(dtype: DTypeLike, layout: Layout, axis: int) -> int:
     if not warp_mask(layout, axis):
         return 0
     lanes = 1 << (LANE_BITS - lane_mask(layout, axis).bit_count())
-    size = 4 if dtype in (f16, bf16) else dtype.bits // 8  # halves are reduced in f32
+    size = 4 if dtype.is_half else dtype.bits // 8  # halves are reduced in f32
     return layout.collapse(axis).registers * layout.warps * lanes * size

@@ -5,12 +5,12 @@ Operations between such a load and its product need no instruction.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from cutile.backend.cuda.smem_sizes import HALVES, Stage, Swaps, stages, step_of, usual_swaps
+from cutile.backend.cuda.smem_sizes import Stage, Swaps, stages, step_of, usual_swaps
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout_assignment import vector_width
 from cutile.backend.gpu.op_facts import rounds_to_tf32, source_of, thread_readers
@@ -42,8 +42,8 @@ class Side:
         passed: operations between the load and the product: transpositions, reshapes that drop axes of one element, a
             conversion from f32 to tf32.
         outside: whether it is written there from registers once, ahead of the loop.
-        place: bytes from the begin of the loop's shared memory to its first stage.
-        copies: the number of its stages, where it is written from registers.
+        place: where it is written from registers, bytes from the end of the loads' stages to its own.
+        copies: where it is written from registers, the number of its stages.
     """
 
     value: Value
@@ -79,7 +79,7 @@ class Products:
     """
 
     sides: dict[Mma, Sides]
-    users: Mapping[Value, list[Op]]
+    users: Mapping[Value, Sequence[Op]]
 
     @cached_property
     def passed(self) -> frozenset[Op]:
@@ -138,19 +138,19 @@ def products_of(loop: Loop, loads: Collection[Load]) -> Products:
         dtype, usual = op.a.tile.dtype, usual_swaps(op.a.tile.dtype)
         operands = [_loaded_operand(value, inner, loads) for value in (op.a, op.b)]
         # Products of these dtypes read an operand whichever axis is contiguous, others only the usual one.
-        either_axis = dtype in HALVES or dtype in (f64, tf32)
+        either_axis = dtype.is_half or dtype in (f64, tf32)
         operands = [
-            operand if operand and (either_axis or operand[3] == swap) else None
+            operand if operand and (either_axis or operand.swap == swap) else None
             for operand, swap in zip(operands, usual, strict=True)
         ]
-        left, right = (operand[3] if operand else swap for operand, swap in zip(operands, usual, strict=True))
+        left, right = (operand.swap if operand else swap for operand, swap in zip(operands, usual, strict=True))
         accumulator, depth = loop.layouts.accumulator(op), op.a.tile.shape[1]
         both = stages(dtype, accumulator, depth, right=op.b.tile.dtype, swaps=(left, right))
         pair: list[Side] = []
         for value, operand, placed in zip((op.a, op.b), operands, both, strict=True):
             stage = replace(placed, offset=0)
-            if operand is not None and layouts.setdefault(operand[0], (stage, operand[2])) == (stage, operand[2]):
-                pair.append(Side(value, stage, *operand[:1], axes=operand[2], passed=operand[1]))
+            if operand and layouts.setdefault(operand.load, (stage, operand.axes)) == (stage, operand.axes):
+                pair.append(Side(value, stage, operand.load, operand.axes, operand.passed))
             else:
                 pair.append(Side(value, stage, outside=value not in inner and value not in own))
         if any(side.load for side in pair):
@@ -158,14 +158,17 @@ def products_of(loop: Loop, loads: Collection[Load]) -> Products:
     return Products(sides, loop.users)
 
 
-def _loaded_operand(
-    value: Value, inner: Mapping[Value, Op], loads: Collection[Load]
-) -> tuple[Load, tuple[Op, ...], tuple[int, int], bool] | None:
-    """The load of an operand, if it is copied 16 bytes at a time.
+class _LoadedOperand(NamedTuple):
+    """The load of an operand; see `Side`. With `swap` the operand lies transposed."""
 
-    With it come the operations between the load and the product, the load's axes that are the operand's two, and
-    whether the operand lies transposed.
-    """
+    load: Load
+    axes: tuple[int, int]
+    passed: tuple[Op, ...]
+    swap: bool
+
+
+def _loaded_operand(value: Value, inner: Mapping[Value, Op], loads: Collection[Load]) -> _LoadedOperand | None:
+    """The load of an operand, if it is copied 16 bytes at a time."""
     op, passed = source_of(value, inner, lambda op: isinstance(op, Permute | Reshape) or rounds_to_tf32(op))
     passed.reverse()
     if not isinstance(op, LoadTile | LoadView) or op not in loads:
@@ -174,7 +177,7 @@ def _loaded_operand(
     width = vector_width(tensor, op.shape, op.steps if isinstance(op, LoadView) else None)
     if axes is None or width is None or width[0] not in axes or width[1] * tensor.dtype.bits != COPY_BYTES * 8:
         return None
-    return op, tuple(passed), axes, width[0] == axes[0]
+    return _LoadedOperand(op, axes, tuple(passed), width[0] == axes[0])
 
 
 def _axes(load: Load, passed: Iterable[Op]) -> tuple[int, int] | None:

@@ -288,6 +288,16 @@ def _splits(bits: int, limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
             yield (mine, *rest)
 
 
+def axis_first(rank: int, axis: int) -> list[int]:
+    """All axes: `axis`, then the others, the last one first.
+
+    Example:
+        >>> axis_first(4, 1), axis_first(3, -1)
+        ([1, 3, 2, 0], [2, 1, 0])
+    """
+    return [axis % rank, *(other for other in reversed(range(rank)) if other != axis % rank)]
+
+
 def repeats_of(shape: Sequence[int], core: Sequence[int], order: Sequence[int]) -> tuple[tuple[int, int], ...]:
     """The repetition of a core over a tile, the first axis of `order` fastest."""
     counts = [(axis, -(-shape[axis] // core[axis])) for axis in order]
@@ -434,7 +444,7 @@ def along(shape: Sequence[int], axis: int, warps: int) -> Layout:
         4096: 16 each of 256 threads, core 4096
     """
     rank = len(shape)
-    order = [axis, *(other for other in reversed(range(rank)) if other != axis)]
+    order = axis_first(rank, axis)
     bits = {each: round_up(shape[each]).bit_length() - 1 for each in order}
     threads = LANE_BITS + warps.bit_length() - 1
     registers = max(0, sum(bits.values()) - threads)

@@ -9,7 +9,7 @@ of accesses by address, of coalesced stores. Where two groups meet in other ways
 from collections.abc import Callable, Iterator, Sequence
 
 from cutile.analysis.affine import access_run
-from cutile.backend.gpu.layout import Layout, blocked, cut, extended, reshaped
+from cutile.backend.gpu.layout import Layout, axis_first, blocked, cut, extended, reshaped
 from cutile.ir import For, Function, If, Op, TensorType, TileType, Value, While
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.matmul import Mma
@@ -119,7 +119,7 @@ class LayoutAssignment:
     ) -> None:
         self.warps = warps
         self._of_product = of_product
-        self._accumulators = {id(op): layout for op, layout in accumulators}
+        self._accumulators = dict(accumulators)
         self._groups = _Groups()
         self._layouts: dict[Value, Layout] = {}
         self._operations = list(function.walk())
@@ -175,15 +175,14 @@ class LayoutAssignment:
 
     def accumulator(self, op: Mma) -> Layout:
         """The layout in which a product adds up."""
-        return self._accumulators.get(id(op)) or self._of_product(op, self.warps)
+        return self._accumulators.get(op) or self._of_product(op, self.warps)
 
     def _anchor_products(self) -> None:
         """The layouts of accumulators, and of other operations whose layouts are given."""
         for op in self._operations:
-            if isinstance(op, Mma):
-                self._set(op.result, self.accumulator(op))
-            elif id(op) in self._accumulators:
-                self._set(op.result, self._accumulators[id(op)])
+            layout = self.accumulator(op) if isinstance(op, Mma) else self._accumulators.get(op)
+            if layout is not None:
+                self._set(op.results[0], layout)
 
     def _anchor_operands(self) -> None:
         """The layouts of tiles from which operands are made, so that no element moves.
@@ -193,7 +192,7 @@ class LayoutAssignment:
         definitions = {value: op for op in self._operations for value in op.results}
         for op in self._operations:
             # From an operation with a given layout back to the tile that it only shows in another way.
-            view = op if id(op) in self._accumulators and not isinstance(op, Mma) else None
+            view = op if op in self._accumulators and not isinstance(op, Mma) else None
             while isinstance(view, Permute | Reshape):
                 for value, layout in self._implied(view):
                     self._set(value, layout)
@@ -251,11 +250,7 @@ class LayoutAssignment:
             if root not in accesses or width > accesses[root][0]:
                 accesses[root] = (width, axis, value)
         for width, axis, value in accesses.values():
-            rank = len(value.tile.shape)
-            order = list(reversed(range(rank)))
-            if axis is not None:
-                order.remove(axis)
-                order.insert(0, axis)
+            order = axis_first(len(value.tile.shape), -1 if axis is None else axis)
             rows = (self._groups.find(value), order[0]) in reduced
             self._set(value, blocked(value.tile.shape, self.warps, width, order, rows=rows))
 
@@ -283,8 +278,7 @@ class LayoutAssignment:
                 value = op.operands[0]
                 if is_tile(value) and self.find(value) is None:
                     axis, width = access_run(op, definitions) or (-1, 1)
-                    order = list(reversed(range(len(value.tile.shape))))
-                    order.insert(0, order.pop(order.index(axis % len(order))))
+                    order = axis_first(len(value.tile.shape), axis)
                     self._set(value, blocked(value.tile.shape, self.warps, width, order))
                     self._propagate()
 
@@ -299,18 +293,15 @@ class LayoutAssignment:
 
     def _implied(self, op: Op) -> Iterator[tuple[Value, Layout]]:
         """The layouts that an operation's decided layouts imply for its other tiles."""
-        if isinstance(op, Fold):
-            source = self.find(op.tiles[0])
+        if isinstance(op, Reduce | Fold):
+            source = self.find(op.operands[0])
             if source is not None and source.rank > 1:
                 yield op.results[0], source.collapse(op.axis).drop(op.axis)
             return
-        if not isinstance(op, Reduce | Broadcast | Reshape | Permute) or not is_tile(op.x):
+        if not isinstance(op, Broadcast | Reshape | Permute) or not is_tile(op.x):
             return
         source, target = self.find(op.x), self.find(op.result) if is_tile(op.result) else None
-        if isinstance(op, Reduce):
-            if source is not None and len(source.shape) > 1:
-                yield op.result, source.collapse(op.axis).drop(op.axis)
-        elif isinstance(op, Broadcast):
+        if isinstance(op, Broadcast):
             if target is not None:
                 yield op.x, broadcast_source(op, target)
         elif isinstance(op, Permute):

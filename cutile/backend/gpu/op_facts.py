@@ -4,6 +4,7 @@ The values that they read, the operations in their regions, whether they compute
 one update of memory serves.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -46,6 +47,18 @@ def work_of(values: Iterable[Value], definitions: Mapping[Value, Op]) -> set[Op]
             work.add(op)
             pending += reads(op)
     return work
+
+
+def users_of(operations: Iterable[Op]) -> Mapping[Value, Sequence[Op]]:
+    """The operations that read each value, in order.
+
+    An operation that reads a value twice is there twice.
+    """
+    users: defaultdict[Value, list[Op]] = defaultdict(list)
+    for op in operations:
+        for value in op.operands:
+            users[value].append(op)
+    return users
 
 
 def source_of(

@@ -11,7 +11,8 @@ from typing import Any
 
 from cutile.backend.cuda.intrinsics.cast import FP8_SINCE, Capability, converted
 from cutile.backend.cuda.intrinsics.llvm import F32, F64, I32, SHARED, asm, i32c, ir, lane_of, pointer, shared, thread
-from cutile.backend.cuda.smem_sizes import F64_STEP, STEP_BYTES, Stage
+from cutile.backend.cuda.smem_layout import STEP_BYTES
+from cutile.backend.cuda.smem_sizes import F64_STEP, Stage
 from cutile.backend.gpu.layout import LANE_BITS, Layout
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f32, f64, i8, tf32, u8
 

@@ -30,7 +30,7 @@ from cutile.backend.cuda.intrinsics.tensor_map import TENSOR_MAP
 from cutile.backend.cuda.intrinsics.tensor_map import address as map_address
 from cutile.backend.cuda.intrinsics.wgmma import tied
 from cutile.backend.cuda.smem_layout import SmemLayout
-from cutile.backend.gpu.layout import Layout
+from cutile.backend.gpu.layout import Layout, axis_first
 from cutile.dtypes import DTypeLike, f32, i32
 
 WARP_ROWS = 16
@@ -87,7 +87,7 @@ def load(
     """
     count, rows, part_bytes = smem_layout.part(cluster)
     split = smem_layout.split(cluster)
-    order = [axis, *(each for each in reversed(range(len(shape))) if each != axis)]
+    order = axis_first(len(shape), axis)
     together = rows // 2 if smem_layout.interleaved else rows
 
     def generate(b: Any, values: list[Any]) -> None:

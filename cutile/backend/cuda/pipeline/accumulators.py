@@ -34,21 +34,20 @@ pair of registers.
 from dataclasses import replace
 
 from cutile.backend.cuda.mma_layouts import group_accumulator
-from cutile.backend.gpu.layout import Basis, Layout, unit
+from cutile.backend.cuda.smem_layout import WGMMA_ROWS
+from cutile.backend.gpu.layout import Basis, Layout, repeats_of, unit
 from cutile.backend.gpu.layout_assignment import ACCESS_BYTES
-from cutile.dtypes import DTypeLike
 
 BYTE, WORD = 1, 4
-"""Bytes of an element that lies across K: of 16 bits `wgmma` reads either axis."""
+"""Bytes of an element of an operand across K. There is no 2: `wgmma` reads 16-bit elements along either axis."""
 
 LANE_ROWS = {WORD: (2, 16, 4), BYTE: (2, 4, 8)}
 """Rows that the upper three bits of a lane's number stand for, by the bytes of an element (see above)."""
 WARP_ROWS = {WORD: (8, 32), BYTE: (16, 32)}
-"""Rows that the bits of a warp's number in its warpgroup stand for, likewise."""
-
+"""Rows that the bits of a warp's number in its warpgroup stand for, by the bytes of an element."""
 
 THREE_WARPGROUPS = 3
-THREE_WARPGROUP_ROWS = THREE_WARPGROUPS * 64
+THREE_WARPGROUP_ROWS = THREE_WARPGROUPS * WGMMA_ROWS
 """Rows of a tile that three warpgroups share."""
 
 
@@ -76,8 +75,7 @@ def a_from_registers_accumulator(shape: tuple[int, int], groups: int, size: int,
     pairs = ((1, 0), (0, 1)) if transposed else ((0, 1), (1, 0))
     lane = ((0, 2), (0, 4), *rows(*LANE_ROWS[size]))
     warp = rows(*WARP_ROWS[size], *(64 << bit for bit in range(groups.bit_length() - 1)))
-    counts = ((1, -(-shape[1] // 8)), (0, shape[0] // (64 * groups)))
-    return Layout(shape, pairs, lane, warp, tuple((axis, count) for axis, count in counts if count > 1))
+    return Layout(shape, pairs, lane, warp, repeats_of(shape, (64 * groups, 8), (1, 0)))
 
 
 def pingpong_accumulator(shape: tuple[int, int]) -> Layout:
@@ -117,7 +115,7 @@ def fragment_registers(tall: int, nbytes: int, groups: int) -> int:
 
 
 LANES = (4, 8)
-"""Lanes of a warp along rows and columns."""
+"""Lanes of a warp along rows and columns of a SIMT product."""
 
 
 def simt_accumulator(shape: tuple[int, int], warps: int, by_k: tuple[bool, bool]) -> Layout | None:
@@ -142,7 +140,8 @@ def simt_accumulator(shape: tuple[int, int], warps: int, by_k: tuple[bool, bool]
         >>> print(simt_accumulator((128, 256), 8, (True, False)))
         128x256: 128 each of 256 threads, core 16x64
     """
-    layouts = [_layout(shape, (rows, warps // rows), by_k) for rows in (1 << k for k in range(warps.bit_length()))]
+    splits = [(1 << bit, warps >> bit) for bit in range(warps.bit_length())]  # warps along rows and columns
+    layouts = [_simt_layout(shape, split, by_k) for split in splits]
     fitting = [layout for layout in layouts if layout is not None]
     return min(fitting, key=lambda layout: _reads(layout, by_k), default=None)
 
@@ -153,29 +152,29 @@ def _reads(layout: Layout, by_k: tuple[bool, bool]) -> tuple[int, int]:
     return rows + columns, rows if by_k[0] else rows // 4
 
 
-def _layout(shape: tuple[int, int], split: tuple[int, int], by_k: tuple[bool, bool]) -> Layout | None:
-    def unit(axis: int, value: int) -> Basis:
-        return (value, 0) if axis == 0 else (0, value)
+def _simt_layout(shape: tuple[int, int], split: tuple[int, int], by_k: tuple[bool, bool]) -> Layout | None:
+    """The layout with `split` warps along rows and columns.
 
+    None where its core does not divide the shape.
+    """
     register: list[Basis] = []
     lanes: list[list[Basis]] = [[], []]
     warp: list[Basis] = []
     core = [1, 1]
     for axis in (1, 0):
         if not by_k[axis]:
-            register += [unit(axis, 1), unit(axis, 2)]
+            register += [unit(2, axis, 1), unit(2, axis, 2)]
             core[axis] = 4
-        lanes[axis] = [unit(axis, core[axis] << k) for k in range(LANES[axis].bit_length() - 1)]
+        lanes[axis] = [unit(2, axis, core[axis] << k) for k in range(LANES[axis].bit_length() - 1)]
         core[axis] *= LANES[axis]
-        warp += [unit(axis, core[axis] << k) for k in range(split[axis].bit_length() - 1)]
+        warp += [unit(2, axis, core[axis] << k) for k in range(split[axis].bit_length() - 1)]
         core[axis] *= split[axis]
     if any(extent % step for extent, step in zip(shape, core, strict=True)):
         return None
     # The lanes of a quarter of a warp, which an access of 16 bytes serves at a time, are 2 along rows and 4 along
     # columns.
     lane = [lanes[0][0], *lanes[1], lanes[0][1]]
-    repeat = tuple((axis, shape[axis] // core[axis]) for axis in (1, 0) if shape[axis] > core[axis])
-    return Layout(shape, tuple(register), tuple(lane), tuple(warp), repeat)
+    return Layout(shape, tuple(register), tuple(lane), tuple(warp), repeats_of(shape, core, (1, 0)))
 
 
 def vector_load_layout(layout: Layout, axis: int, size: int) -> Layout | None:
@@ -246,16 +245,10 @@ def cluster_bytes(sums: Layout, parts: int, pieces: int) -> int:
     return -(-parts // pieces) * pieces * sums.registers * sums.threads * 4 // parts
 
 
-def sums_bytes(sums: Layout, dtype: DTypeLike) -> int:
-    """Bytes of one piece's sums in the workspace."""
-    return sums.registers * sums.threads * dtype.bits // 8
-
-
 def with_columns(sums: Layout, columns: int) -> Layout:
     """The same layout for a tile with another number of columns."""
     shape = (sums.shape[0], columns)
-    counts = [(axis, -(-shape[axis] // sums.core[axis])) for axis in (1, 0)]
-    return replace(sums, shape=shape, repeat=tuple((axis, count) for axis, count in counts if count > 1))
+    return replace(sums, shape=shape, repeat=repeats_of(shape, sums.core, (1, 0)))
 
 
 def part_layout(sums: Layout, parts: int) -> Layout:
@@ -275,8 +268,6 @@ def registers_of(sums: Layout, parts: int) -> tuple[list[int], int] | None:
     """
     where = {offset: register for register, offset in enumerate(sums.offsets)}
     first_part = part_layout(sums, parts)
-    if first_part.core != sums.core:
-        return None
     parts_registers = [
         [where.get((row, column + part * first_part.shape[1])) for row, column in first_part.offsets]
         for part in range(parts)

@@ -72,9 +72,9 @@ def tma_stores_of(
     """
     sums = {dot.op.result: dot.accumulator for dot in dots.values()}
     joined = [op.result for op in kernel.order if isinstance(op, Cat) and len(op.result.tile.shape) == 2]
-    expected = {value: group_accumulator((value.tile.shape[0], value.tile.shape[1]), warpgroups) for value in joined}
+    as_sums = {value: group_accumulator((value.tile.shape[0], value.tile.shape[1]), warpgroups) for value in joined}
     # A joined tile counts as an accumulator if it has the layout of one: each thread joins its own columns.
-    sums |= {value: layout for value, layout in expected.items() if layouts[value] == layout}
+    sums |= {value: layout for value, layout in as_sums.items() if layouts[value] == layout}
     stores: dict[Op, TmaStore] = {}
     for op in kernel.order:
         if not isinstance(op, Stored) or _is_unfit(kernel, op):
@@ -131,7 +131,7 @@ def _store_of_rows(kernel: Kernel, op: Stored, sums: Mapping[Value, Layout], war
     # The tensor's tile may have the matrix's rows in several axes. The reshape needs no instruction, as its only user
     # is the store.
     if len(shape) > 2 or shape not in shapes:
-        if not isinstance(reshape, Reshape) or kernel.uses[value] > 1:
+        if not isinstance(reshape, Reshape) or len(kernel.users[value]) > 1:
             return None
         passed.append(reshape)
         value = reshape.x
@@ -142,12 +142,12 @@ def _store_of_rows(kernel: Kernel, op: Stored, sums: Mapping[Value, Layout], war
     layout = sums.get(value) if adds else group_accumulator((value.tile.shape[0], columns), warpgroups)
     if tensor.unit_axis != tensor.rank - 1 or rows is None or layout is None:
         return None
-    own = columns >> sum(bool(basis[1]) for basis in layout.warp)  # of a warp: each bit along columns halves them
+    warp_columns = columns >> sum(bool(basis[1]) for basis in layout.warp)  # each warp bit along columns halves them
     # For the swizzle and the span, which do not depend on the number of rows.
-    part = SmemLayout(own, 1, tensor.dtype.bits // 8, k_major=False)
-    if adds and part.swizzle != ADDED_BYTES:
+    row = SmemLayout(warp_columns, 1, tensor.dtype.bits // 8, k_major=False)
+    if adds and row.swizzle != ADDED_BYTES:
         return None
-    return TmaStore(op, value, (*rows, part.span), tuple(passed), layout, STORE_BUFFERS)
+    return TmaStore(op, value, (*rows, row.span), tuple(passed), layout, STORE_BUFFERS)
 
 
 def _transposed_store(op: StoreMut | StoreView, layouts: LayoutAssignment, warpgroups: int) -> TmaStore | None:
@@ -275,21 +275,17 @@ class Epilogue:
         layout = store.layout if store.transposed else with_columns(store.layout, matrix.tile.shape[1])
         value = context.converted(context.lowered[matrix], context.layouts[matrix], layout)
         if self.delayed is None or self.delayed.at_once:
-            self._store_columns(store, value, index, piece, layout)
+            self.store_columns(store, value, index, piece, layout)
         else:
             self.delayed.delay(value, index)
 
-    def store_words(self, words: Value, index: Sequence[Value], piece: int) -> None:
-        """Have TMA store columns of a delayed result: words of two elements of 16 bits."""
-        store = self._walk.plan.store
-        assert store is not None
-        layout = with_columns(store.layout, 2 * words.tile.shape[1])
-        self._store_columns(store, words, index, piece, layout, packed=True)
-
-    def _store_columns(
+    def store_columns(
         self, store: TmaStore, value: Value, index: Sequence[Value], piece: int, layout: Layout, *, packed: bool = False
     ) -> None:
-        """Have TMA store columns, of which `piece` is the first; `packed`: in words."""
+        """Have TMA store columns, of which `piece` is the first.
+
+        `packed`: the value is in words of two elements of 16 bits.
+        """
         context, pipelines, buffers, under = self._walk, self._walk.pipelines, store.buffers, self.under_fence
         # `first`: the buffer of the first piece. `begins`: whether this is a tile's first piece, ahead of which the
         # warp waits for all buffers.
@@ -332,12 +328,12 @@ class DelayedStore:
         assert plan.store is not None
         assert plan.mainloop is not None
         self._walk = walk
+        self._store = plan.store
         self._sums = plan.mainloop.results[0]
         self._accumulator = plan.dot.accumulator
         rows, columns = self._accumulator.shape
         self._packed = group_accumulator((rows, columns // 2), plan.warpgroups)
-        self._span = plan.store.span
-        self._pieces = columns // self._span
+        self._pieces = columns // plan.store.span
         self._owed: Value | None = None  # whether the loop's iterations have to store a result
         self.at_once = False
 
@@ -381,19 +377,20 @@ class DelayedStore:
         self._walk.tiles.carried = (words, *index)
 
     def _write(self, piece: int) -> None:
-        """Store a piece of the delayed result: `_span` columns."""
+        """Store a piece of the delayed result: `_store.span` columns."""
         words, row, column = self._walk.tiles.carried
         context, builder, pieces = self._walk, self._walk.builder, self._pieces
         rows, columns = self._packed.shape
         # The core has 64 rows for each warpgroup.
         layout = group_accumulator((rows, columns // pieces), self._packed.core[0] // WGMMA_ROWS)
-        # How many times a warp has 16 rows, each of which is one store. A word has 2 elements, and a lane has half as
-        # many elements as its warp has columns: 4 columns for each word.
-        tall = self._packed.registers // pieces * 4 // self._span
+        # Stores of a warp: one for each 16 rows. A word has 2 elements, and a lane has half as many elements of 16 rows
+        # as its warp has columns: 4 columns for each word.
+        stores = self._packed.registers // pieces * 4 // self._store.span
         subtile = context.add(Subtile(x=words, part=piece, parts=pieces), **context.names(self._packed, layout)).result
         scaled = builder.value(Mul(x=column, y=builder.constant(pieces)))
         index = (row, builder.value(Add(x=scaled, y=builder.constant(piece))))
-        context.epilogue.store_words(subtile, index, tall * piece)
+        span_layout = with_columns(self._store.layout, self._store.span)
+        context.epilogue.store_columns(self._store, subtile, index, stores * piece, span_layout, packed=True)
 
     def write_before(self, start: Value, stop: Value, step: Value) -> None:
         """Store the whole result ahead of a loop with too few iterations.

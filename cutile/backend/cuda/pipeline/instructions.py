@@ -40,7 +40,8 @@ class Instructions:
         rows, columns: of the accumulator.
         warpgroups: that share the tile: its rows, or the columns of 64 rows.
         a_from_registers: whether the left operand lies across K, and threads read it.
-        fast: `use_fast_acc`: no partial accumulators.
+        promotes: whether there are partial accumulators: the tensor cores add products of 8-bit floats in fewer bits
+            than f32 has.
     """
 
     atom: MmaAtom | None
@@ -48,7 +49,7 @@ class Instructions:
     columns: int
     warpgroups: int
     a_from_registers: bool
-    fast: bool
+    promotes: bool
 
     @property
     def sums(self) -> int:
@@ -62,14 +63,6 @@ class Instructions:
         Each warp then has 16 of 64 rows.
         """
         return self.atom is not None and not self.a_from_registers
-
-    @property
-    def promotes(self) -> bool:
-        """Whether there are partial accumulators.
-
-        The tensor cores add products of 8-bit floats in fewer bits than f32 has.
-        """
-        return self.atom is not None and self.atom.promotes and not self.fast
 
     def promotion(self, depth: int, *, by_iterations: bool) -> tuple[int, int]:
         """Columns of a partial accumulator, and iterations after which it is added.
@@ -118,7 +111,8 @@ def instructions_of(product: Mma, definitions: Mapping[Value, Op]) -> Instructio
     else:  # few rows are multiplied as columns, and these may be 1 or 20
         columns = padded_columns(columns)
         groups = _groups(rows, columns, atom)
-    how = Instructions(atom, rows, columns, groups, a_from_registers, product.use_fast_acc)
+    promotes = atom is not None and atom.promotes and not product.use_fast_acc
+    how = Instructions(atom, rows, columns, groups, a_from_registers, promotes)
     require(how.sums <= MAX_SUMS, f"a thread would hold {how.sums} sums, and has registers for {MAX_SUMS}")
     if a_from_registers:
         if how.promotes and how.sums > MAX_SUMS_TWICE:

@@ -3,14 +3,14 @@
 If a requirement does not hold, the kernel has no such plan. The lowered IR keeps the requirement's text as the reason.
 """
 
-from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from cutile.analysis.structure import why_linear
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout_assignment import is_tile
-from cutile.backend.gpu.op_facts import blocks_of, only_asserts, parents_of
+from cutile.backend.gpu.op_facts import blocks_of, only_asserts, parents_of, users_of
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ops.cast import Convert
 from cutile.ops.matmul import Mma
@@ -52,9 +52,9 @@ class Kernel:
         return {value: op for op in self.order for value in op.results}
 
     @cached_property
-    def uses(self) -> Counter[Value]:
-        """How often a value is read."""
-        return Counter(value for op in self.order for value in op.operands)
+    def users(self) -> Mapping[Value, Sequence[Op]]:
+        """The operations that read a value."""
+        return users_of(self.order)
 
     @cached_property
     def parents(self) -> dict[Op, tuple[Op, ...]]:

@@ -261,7 +261,7 @@ class Nests:
         context, builder, pipelines, indices = self.walk, self.walk.builder, self.walk.pipelines, self.walk.indices
         delayed, late, (start, stop, step) = context.epilogue.delayed, indices.late_values(), bounds
         used = self._used(op)
-        multiplied = [number for number in used if number not in context.plan.aside]
+        multiplied = [number for number in used if number in context.plan.multiplied]
         dots = sum(nested in context.plan.dots for nested in op.body.operations)
         if delayed:
             delayed.write_before(start, stop, step)

@@ -57,7 +57,7 @@ from cutile.backend.gpu.layout_assignment import ELEMENTWISE, is_tile
 from cutile.backend.gpu.op_facts import constant_of, is_scalar_work
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import i32
-from cutile.ir import Constant, For, Op, Value
+from cutile.ir import Constant, For, Op
 from cutile.ops.cast import Convert
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
@@ -140,7 +140,7 @@ class _Rules:
         kernel, loop, product, how = self.kernel, self.loop, self.product, self.how
         pingpong = self._asks_for_pingpong()
         operands = [operand_of(value, axis, kernel, loop) for value, axis in ((product.a, 1), (product.b, 0))]
-        tiles, left, right = self._clustered(operands, alone=bool(kernel.guards) or kernel.stores_views)
+        tiles, left, right = self._cluster(operands, alone=bool(kernel.guards) or kernel.stores_views)
         self._require_products_alone((left, right))
         accumulator = self._accumulator(left, right)
         store = only_store_of(kernel, loop, how.warpgroups) if how.by_instruction else None
@@ -150,13 +150,13 @@ class _Rules:
             accumulator = pingpong_accumulator((accumulator.shape[0], accumulator.shape[1]))
             more = kernel.computes_behind(loop) and not narrow
             self._require_held("a group alone", MAX_PINGPONG_SUMS, accumulator, held_by_each_warpgroup, more)
-        columns, interval = how.promotion(product.a.tile.shape[1], by_iterations=self._counts_in_i32)
+        promote_columns, interval = how.promotion(product.a.tile.shape[1], by_iterations=self._counts_in_i32)
         dot = Dot(
             *(product, left, right, accumulator),
             fresh=False,
             simt=how.atom is None,
             a_from_registers=how.a_from_registers,
-            promote_columns=columns,
+            promote_columns=promote_columns,
             promote_interval=interval,
         )
         schedule = PingPong() if pingpong else division(kernel, loop, dot, how.warpgroups, tiles, self.options)
@@ -165,12 +165,12 @@ class _Rules:
         few_rows = kernel.transposes(loop) and product.acc.tile.shape[1] <= MAX_WHOLE_ROWS
         if isinstance(schedule, SplitK) and schedule.parts and few_rows:
             schedule = replace(schedule, parts=1)
-        columns = accumulator.shape[1]
-        if columns % NARROW_COLUMNS == 0:
-            columns = SmemLayout(NARROW_COLUMNS if narrow else columns, 1, 2, k_major=False).span
+        subtile = accumulator.shape[1]
+        if subtile % NARROW_COLUMNS == 0:  # a panel of the 16-bit result: the widest swizzle that divides its rows
+            subtile = SmemLayout(NARROW_COLUMNS if narrow else subtile, 1, 2, k_major=False).span
         stores: dict[Op, TmaStore] = {}
         if store is not None:
-            stores[store.op] = replace(store, box=(*store.box[:-1], columns), layout=accumulator)
+            stores[store.op] = replace(store, box=(*store.box[:-1], subtile), layout=accumulator)
         drafted = drafted_plan(kernel, {product: dot}, Reads(), how.warpgroups, self.options, loop)
         plain = drafted.slice.nests <= {loop, *kernel.guards} and all(map(is_scalar_work, drafted.slice.needed))
         require(plain, "an index or an assertion needs more than the main loop and numbers, or numbers from memory")
@@ -179,15 +179,11 @@ class _Rules:
             stores=stores,
             tiles=replace(tiles, schedule=schedule),
             summing=loop,
-            subtile=accumulator.core[1] if dot.simt else columns,
+            subtile=accumulator.core[1] if dot.simt else subtile,
             narrow=narrow,
         )
 
     # The loop.
-
-    @property
-    def _bounds(self) -> tuple[Value, Value, Value]:
-        return (self.loop.start, self.loop.stop, self.loop.step)
 
     @property
     def _counts_in_i32(self) -> bool:
@@ -202,13 +198,13 @@ class _Rules:
             require(op in ours or is_scalar_work(op), f"the loop does more than multiply: {op.name}")
         require(body.terminator.operands == (product.result,), "the loop carries more than the sums")
         require(product.acc is body.arguments[1], "what is added to is not what the loop carries")
-        require(self.kernel.uses[product.result] == 1, "the sums are used within the loop")
+        require(len(self.kernel.users[product.result]) == 1, "the sums are used within the loop")
         step = constant_of(self.loop.step, self.kernel.definitions)
         require(step is not None and step > 0, "the loop's step is no positive constant")
 
     # The operands and the accumulator.
 
-    def _clustered(self, operands: Sequence[Operand], *, alone: bool) -> tuple[Tiles, Operand, Operand]:
+    def _cluster(self, operands: Sequence[Operand], *, alone: bool) -> tuple[Tiles, Operand, Operand]:
         """The clusters and order of tile blocks, and the left and right operands.
 
         An operand that a cluster shares says how many blocks load a part of it each.
@@ -231,11 +227,14 @@ class _Rules:
         require(blocks in CLUSTERS, f"{blocks} blocks to a cluster are asked for; 1, 2, 4 or 8 share operands")
         # Of few rows there is one tile: no other block needs the same columns.
         grid = ([lead + 1] if swaps_ab(rows, columns) else [lead, lead + 1]) * (blocks > 1)
-        axes = {one: block_axes((*one.index, *self._bounds), self.kernel.definitions) for one in (left, right)}
-        fitting = [(one, at) for one in axes for at in grid if at not in axes[one] and one.smem_layout.split(blocks)]
+        axes = {
+            operand: block_axes((*operand.index, *self.loop.bounds), self.kernel.definitions) for operand in operands
+        }
+        # Operands that blocks along an axis of the grid share, since their tiles are the same along it.
+        sharing = [(x, at) for x in operands for at in grid if at not in axes[x] and x.smem_layout.split(blocks)]
         # The larger operand is shared; of equal ones, the one that blocks along the later axis of the grid share.
-        shared, along = max(fitting, key=lambda pair: (pair[0].smem_layout.nbytes, pair[1]), default=(None, 0))
-        left, right = (replace(one, shared=blocks) if one is shared else one for one in (left, right))
+        shared, along = max(sharing, key=lambda pair: (pair[0].smem_layout.nbytes, pair[1]), default=(None, 0))
+        left, right = (replace(x, shared=blocks) if x is shared else x for x in operands)
         grouped = square_group(rows, columns, blocks if shared and along == 0 else 1)
         return Tiles(blocks if shared else 1, along, rows=lead, columns=lead + 1, grouped=grouped), left, right
 
@@ -248,15 +247,15 @@ class _Rules:
             if layout is None:
                 raise Refused(f"{rows} x {columns} sums do not divide among {4 * groups} warps")
             return layout
-        usual = group_accumulator((rows, columns), groups)
+        accumulator = group_accumulator((rows, columns), groups)
         if groups == THREE_WARPGROUPS:
             dtype, more = self.product.a.tile.dtype, self.kernel.computes_behind(self.loop)
             require(not how.a_from_registers, f"three warp groups do not turn operands of {dtype} on the way in")
-            self._require_held("three warp groups", MAX_THREE_WARPGROUP_SUMS, usual, among_three, more)
+            self._require_held("three warp groups", MAX_THREE_WARPGROUP_SUMS, accumulator, among_three, more)
         if how.a_from_registers:
-            turned = self.kernel.transposes(self.loop)
-            return a_from_registers_accumulator((rows, columns), groups, left.smem_layout.size, transposed=turned)
-        return usual
+            swapped = self.kernel.transposes(self.loop)
+            return a_from_registers_accumulator((rows, columns), groups, left.smem_layout.size, transposed=swapped)
+        return accumulator
 
     def _require_held(
         self, whose: str, most: tuple[int, int, int], accumulator: Layout, holds: Callable[[Layout], bool], more: bool
@@ -307,8 +306,8 @@ class _Rules:
         require(not self.kernel.guards, "warp groups alone end at no assert")
         require(store is not None, "warp groups alone write by TMA, which does not store this result")
         require(tiles.cluster == 1, "warp groups alone share no operands with another block")
-        moving = block_axes(self._bounds, self.kernel.definitions)
-        require(not moving, "tile blocks of warp groups alone have as many turns each")
+        varying = block_axes(self.loop.bounds, self.kernel.definitions)
+        require(not varying, "tile blocks of warp groups alone have as many turns each")
 
     def _may_delay(self, tiles: Tiles, store: TmaStore | None) -> bool:
         """Whether the result may be stored under the next tile block's products.

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeGuard
 
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
 from cutile.backend.cuda.smem_layout import SmemLayout, smem_layout_fits
@@ -104,13 +103,13 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
         Refused: TMA cannot bring it.
     """
     # After a swap of A and B, reasons still name the operands as the author wrote them.
-    exchanged = loop is not None and kernel.transposes(loop)
-    side = "left" if (k_axis == 1) != exchanged else "right"
-    definitions, uses = kernel.definitions, kernel.uses
-    require(loop is None or uses[value] == 1, f"the {side} operand is used twice")
+    swapped = loop is not None and kernel.transposes(loop)
+    side = "left" if (k_axis == 1) != swapped else "right"
+    definitions, users = kernel.definitions, kernel.users
+    require(loop is None or len(users[value]) == 1, f"the {side} operand is used twice")
     load, passed = source_of(value, definitions, reads_as_it_lies)
     for op in passed:
-        require(loop is None or uses[op.operands[0]] == 1, f"the {side} operand is used before it is {op.name}d")
+        require(loop is None or len(users[op.operands[0]]) == 1, f"the {side} operand is used before it is {op.name}d")
     along = k_axis if sum(isinstance(op, Permute) for op in passed) % 2 == 0 else 1 - k_axis
     first = _first_depth(passed, k_axis, definitions)
     require(loop is None or not any(isinstance(op, Extract) for op in passed), f"a part of the {side} operand is taken")
@@ -175,21 +174,19 @@ def require_tma(load: LoadTile | LoadView, kernel: Kernel, whose: str) -> Tensor
 
 
 def reads_as_it_lies(op: Op) -> bool:
-    """Whether an operation is only another way to read a tile that TMA loads."""
-    exchanges, takes = isinstance(op, Permute) and len(op.axes) == 2, isinstance(op, Extract) and len(op.shape) == 2
-    return exchanges or takes or merges_rows(op) or rounds_to_tf32(op)
+    """Whether an operation is only another way to read a tile that TMA loads.
+
+    A reshape is, if it makes one axis of all axes but the last: a matrix's rows. A vector is no matrix in memory.
+    """
+    if isinstance(op, Reshape):
+        return len(op.shape) == 2 <= len(op.x.tile.shape) and op.shape[1] == op.x.tile.shape[-1]
+    transposes, extracts = isinstance(op, Permute) and len(op.axes) == 2, isinstance(op, Extract) and len(op.shape) == 2
+    return transposes or extracts or rounds_to_tf32(op)
 
 
 def is_loaded(value: Value, definitions: Mapping[Value, Op]) -> bool:
     """Whether a tile is loaded, and read as it lies."""
     return isinstance(source_of(value, definitions, reads_as_it_lies)[0], LoadTile | LoadView)
-
-
-def merges_rows(op: Op | None) -> TypeGuard[Reshape]:
-    """Whether an operation makes one axis of all axes but the last: a matrix's rows."""
-    if not isinstance(op, Reshape) or len(op.x.tile.shape) < 2:  # a vector is no matrix in memory
-        return False
-    return len(op.shape) == 2 and op.x.tile.shape[-1:] == op.shape[1:]
 
 
 def lies_across(value: Value, k_axis: int, definitions: Mapping[Value, Op]) -> bool:

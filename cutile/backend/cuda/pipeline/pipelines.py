@@ -24,6 +24,7 @@ from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.dtypes import bool_
 from cutile.ir.core import Function, Op, Value
+from cutile.ir.types import TileType
 from cutile.ops.arith import Add, Sub
 
 if TYPE_CHECKING:
@@ -75,11 +76,9 @@ class Pipelines:
         for number in range(len(plan.operands)):
             self.buffers.append(self._reserve_buffers(number))
         for layout, written in plan.written.items():
-            kind, stages = written.value.tile, plan.written_stages
-            buffer = Buffer(dtype=kind.dtype, shape=kind.shape, smem_layout=layout.plain, stages=stages)
-            self.written[layout] = self._named(buffer, f"{written.value.name}_buffer")
-            buffer.attributes["stage_bytes"] = layout.place_bytes
-            context.smem.share(buffer, context.smem.reserve(stages * layout.place_bytes))
+            stages, nbytes = plan.written_stages, layout.place_bytes
+            place = context.smem.reserve(stages * nbytes)
+            self.written[layout] = self._buffer(written.value.name, written.value.tile, layout, stages, nbytes, place)
         if plan.staging_bytes:
             self.staging = self._scratch(plan.staging_bytes, "staging")
         barriers: list[tuple[Op, int]] = []
@@ -119,14 +118,17 @@ class Pipelines:
         place = context.smem.reserve(stages * nbytes)
         buffers: list[Value] = []
         for operand in plan.operands[number]:
-            load, smem_layout = operand.load, operand.smem_layout
-            buffer = Buffer(dtype=load.x.tensor.dtype, shape=load.shape, smem_layout=smem_layout.plain, stages=stages)
-            context.add(buffer, stage_bytes=nbytes)
-            buffer.result.name = f"{load.x.name}_buffer"
-            context.smem.share(buffer, place)
-            place += smem_layout.place_bytes
-            buffers.append(buffer.result)
+            tensor, tile = operand.load.x, TileType(operand.load.x.tensor.dtype, operand.load.shape)
+            buffers.append(self._buffer(tensor.name, tile, operand.smem_layout, stages, nbytes, place))
+            place += operand.smem_layout.place_bytes
         return buffers
+
+    def _buffer(self, name: str, tile: TileType, layout: SmemLayout, stages: int, nbytes: int, place: int) -> Value:
+        """A buffer of tiles, with `nbytes` from stage to stage."""
+        buffer = Buffer(dtype=tile.dtype, shape=tile.shape, smem_layout=layout.plain, stages=stages)
+        buffer.attributes["stage_bytes"] = nbytes
+        self._walk.smem.share(buffer, place)
+        return self._named(buffer, f"{name}_buffer")
 
     def _scratch(self, nbytes: int, name: str) -> Value:
         """Shared memory of its own."""

@@ -32,6 +32,7 @@ from cutile.ops.memory import StoreMut
 from cutile.ops.view import StoreView
 
 BARRIER_BYTES = 8
+"""Bytes of a barrier in shared memory (PTX ISA, "Size and alignment of mbarrier object")."""
 WARP_ROWS = 16
 """Rows that one warp has of every 64 of a result (PTX ISA, "Register Fragments")."""
 # Threads are launched with 65536 registers shared equally, in multiples of 8: 168 each in three warpgroups, 128 in
@@ -290,8 +291,9 @@ class Plan:
             return 0, 0
         if self.written and self.warpgroups == 2:
             return WRITING_REGISTERS
-        held_twice = self.dot.a_from_registers and self.dot.promote_interval
-        if self.mainloop is None or self.warpgroups != 2 or self.pingpong or held_twice:
+        # Consumers with an accumulator, a partial one and a left operand in registers get the larger number.
+        crowded = self.dot.a_from_registers and self.dot.promote_interval
+        if self.mainloop is None or self.warpgroups != 2 or self.pingpong or crowded:
             return REGISTERS[self.warpgroups]
         return MAINLOOP_REGISTERS
 
@@ -369,10 +371,9 @@ class Plan:
         return frozenset(passed - self.kept) | self.groups.keys()
 
     @property
-    def aside(self) -> frozenset[int]:
-        """The pipelines that no product reads, the verdict among them."""
-        read = {self.groups[operand.load].pipeline for dot in self.dots.values() for operand in dot.operands}
-        return frozenset(range(len(self.operands) + (self.verdict is not None))) - read
+    def multiplied(self) -> set[int]:
+        """The pipelines with operands of products."""
+        return {self.groups[operand.load].pipeline for dot in self.dots.values() for operand in dot.operands}
 
     @property
     def by_warps(self) -> frozenset[int]:

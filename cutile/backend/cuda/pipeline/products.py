@@ -307,14 +307,14 @@ class Products:
         self.settle([begun.result for begun in self.under_way if begun.source in readers])
         counter, buffer = context.pipelines.next_stage(numbers[dot.op]), context.pipelines.written[written.smem_layout]
         write = ops.WriteOperand(self._words(written.value), buffer, counter)
-        done = [op for op in builder.current.operations if isinstance(op, ops.Dot | ops.DotWait | Reduce)]
-        met = [op for op in done if op.attributes.get("fence", True)][-1:]  # in a reduction across warps
         # With one stage, all warpgroups must have read the operand before. They meet ahead of its writes, unless a
-        # reduction since the last product has a barrier already.
-        if context.plan.written_stages == 1 and not any(isinstance(op, Reduce) for op in met):
+        # reduction since the last product has a barrier already: one with a fence does (`SmemAllocator.use`).
+        events = [op for op in builder.current.operations if isinstance(op, ops.Dot | ops.DotWait | Reduce)]
+        last = [op for op in events if op.attributes.get("fence", True)][-1:]
+        if context.plan.written_stages == 1 and not any(isinstance(op, Reduce) for op in last):
             builder.add(ops.Barrier())
         context.add(write, layout=context.layout_name(context.layouts[written.value]))
-        builder.add(ops.Barrier())
+        builder.add(ops.Barrier())  # all warpgroups have written their parts before one of them reads the whole
         return [buffer, counter]
 
     def _counter_of(self, operand: Operand) -> Value:

@@ -54,26 +54,22 @@ def reads_of(kernel: Kernel, dots: Mapping[Op, Dot], roomy: Iterable[Block]) -> 
     """
     of_products = [operand for dot in dots.values() for operand in dot.operands]
     passed = {op for operand in of_products for op in operand.passed}
-    takers: dict[Value, list[Op]] = {}
-    for op in kernel.order:
-        for value in op.operands:
-            takers.setdefault(value, []).append(op)
     staged = {op: {dot.op.b, *(() if dot.left is None else (dot.op.a,))} for op, dot in dots.items()}
 
     def readers(value: Value) -> Sequence[Op]:
-        return thread_readers(value, takers, passed, staged)
+        return thread_readers(value, kernel.users, passed, staged)
 
     operands: dict[Op, Operand] = {of.load: of for of in of_products if readers(of.load.result)}
     loaded = loads_of(of_products)
     looped = {block for op in kernel.order if isinstance(op, For | While) for block in op.regions}
     for block in (block for block in roomy if block in looped and not loaded.isdisjoint(block.operations)):
         alone = [op for op in block.operations if isinstance(op, LoadTile | LoadView) and op not in loaded]
-        operands |= {op: of for op in alone if (of := _operand(op, kernel, _met(op, block, kernel, dots)))}
+        operands |= {op: of for op in alone if (of := _operand(op, kernel, _product_beside(op, block, kernel, dots)))}
     users = {load: readers(load.results[0]) for load in operands}
     return Reads(operands, users, frozenset(op for op in passed if readers(op.results[0])))
 
 
-def _met(load: Op, block: Block, kernel: Kernel, dots: Mapping[Op, Dot]) -> Op | None:
+def _product_beside(load: Op, block: Block, kernel: Kernel, dots: Mapping[Op, Dot]) -> Op | None:
     """The product of a block with whose sums threads combine a tile.
 
     None where anything else needs the tile: a product, a load, an assertion, the next iteration. None also where the
@@ -84,9 +80,10 @@ def _met(load: Op, block: Block, kernel: Kernel, dots: Mapping[Op, Dot]) -> Op |
     for op in (op for op in block.operations if op.regions or not derived.isdisjoint(reads(op))):
         if op in dots or op in kernel.guards or op.regions or op.terminates or isinstance(op, LoadTile | LoadView):
             return None
-        met = sorted(work_of(op.operands, definitions).intersection(dots), key=kernel.order.__getitem__)
-        product = product or (met[-1] if met else None)
-        derived.update(() if met else op.results)
+        # Operations that come by the sums end the search: their results are no longer the loaded tile's alone.
+        products = sorted(work_of(op.operands, definitions).intersection(dots), key=kernel.order.__getitem__)
+        product = product or (products[-1] if products else None)
+        derived.update(() if products else op.results)
     return product
 
 

@@ -115,14 +115,16 @@ class _Rotated(Copier):
         The first iteration stands ahead of it, up to the second product. The last second product stands behind it.
         """
         builder, body = self.builder, loop.body
-        start, stop, step = (self.values[value] for value in (loop.start, loop.stop, loop.step))
+        start, stop, step = (self.values[value] for value in loop.bounds)
         index, *arguments = body.arguments
         places = [at for at in range(len(arguments)) if at != cut.carried]
         yields = [body.terminator.operands[at] for at in places]
         definitions = {value: op for op in body.operations for value in op.results}
         between = work_of([cut.product.a, cut.product.acc, *yields], definitions)
         inner = between - cut.ahead - frozenset((cut.product,))
-        waiting = [cut.product.a, *([cut.product.acc] if self._varies(cut.product.acc, loop) else [])]
+        # The second product's accumulator waits with its left operand, unless it is from outside of the loop.
+        varies = cut.product.acc in definitions or cut.product.acc in body.arguments
+        waiting = [cut.product.a, *([cut.product.acc] if varies else [])]
         self.values.update(zip(arguments, initial, strict=True))
         self.values[index] = start
         self._some(loop, [*cut.ahead, *inner])
@@ -157,9 +159,3 @@ class _Rotated(Copier):
         self.values[loop.induction] = index
         self._some(loop, cut.behind)
         self.values = now | {cut.product.result: self.values[cut.product.result]}
-
-    @staticmethod
-    def _varies(value: Value, loop: For) -> bool:
-        """Whether a value is made in the loop, or carried by it."""
-        results = {result for op in loop.body.operations for result in op.results}
-        return value in results or value in loop.body.arguments

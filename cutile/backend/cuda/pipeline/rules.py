@@ -65,7 +65,7 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     dots: dict[Op, Dot] = {op: _dot(kernel, op, how, warpgroups) for op, how in hows.items()}
     blocks = list(blocks_of(kernel.function.body))
     _interleave(kernel, dots, warpgroups)
-    _take_turns(kernel, dots)
+    _reuse_dead_accumulators(kernel, dots)
     roomy = [block for block in blocks if _held(block, dots, warpgroups) <= MAX_SUMS_AND_OPERANDS[warpgroups]]
     by_threads = reads_of(kernel, dots, roomy)
     for load, operand in by_threads.operands.items():
@@ -74,15 +74,16 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     layouts = _require_layouts(kernel, dots.values(), by_threads, anchors, warpgroups)
     # Where thread blocks share a multiprocessor there is no register reallocation: the producer's threads have as many
     # registers as the consumers'.
-    shared = registers(arch, WARPGROUP * (warpgroups + 1), options.occupancy or 1) - SPARE_REGISTERS
-    room = shared if (options.occupancy or 1) > 1 else MAX_SUMS_AND_OPERANDS[warpgroups]
+    occupancy = options.occupancy or 1
+    equal_share = registers(arch, WARPGROUP * (warpgroups + 1), occupancy) - SPARE_REGISTERS
+    room = equal_share if occupancy > 1 else MAX_SUMS_AND_OPERANDS[warpgroups]
     _require_room(blocks, dots, warpgroups, room)
     drafted = drafted_plan(kernel, dots, by_threads, warpgroups, options, None)
     order = order_of(drafted.slice.nests, kernel.definitions)
     # In a group rows vary fastest. So the columns are the axis along which loops grow, and the longest come first.
     rows, columns = (1, 0) if order.backwards == (0,) else (0, 1)
-    together = GROUP_ROWS_LONGEST_FIRST if order.backwards else GROUP_ROWS
-    tiles = Tiles(rows=rows, columns=columns, grouped=together, order=order)
+    group_rows = GROUP_ROWS_LONGEST_FIRST if order.backwards else GROUP_ROWS
+    tiles = Tiles(rows=rows, columns=columns, grouped=group_rows, order=order)
     loop = summing_loop(kernel)
     if isinstance(loop, For) and (kernel.guards or kernel.stores_views or order != Order()):
         loop = "it asserts, stores at any place, or has an order of its tile blocks"
@@ -91,11 +92,11 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     else:
         schedule = division(kernel, loop, dots[kernel.products[0]], warpgroups, tiles, options)
     if isinstance(schedule, Cooperative):
-        undivided = f"{options.num_pieces} pieces of a tile block are asked for: {schedule.undivided}"
-        require((options.num_pieces or 1) == 1, undivided)
+        reason = f"{options.num_pieces} pieces of a tile block are asked for: {schedule.undivided}"
+        require((options.num_pieces or 1) == 1, reason)
     scheduled = replace(
         drafted,
-        occupancy=options.occupancy or 1,
+        occupancy=occupancy,
         reads=by_threads.operands,
         kept=by_threads.kept,
         stores=tma_stores_of(kernel, dots, layouts, warpgroups),
@@ -196,11 +197,11 @@ def _interleave(kernel: Kernel, dots: dict[Op, Dot], warpgroups: int) -> None:
 
 def _may_interleave(operand: Operand, kernel: Kernel) -> bool:
     """Whether a right operand's rows may have another order: nobody else reads them."""
-    alone = all(kernel.uses[value] == 1 for op in (operand.load, *operand.passed) for value in op.results)
+    alone = all(len(kernel.users[value]) == 1 for op in (operand.load, *operand.passed) for value in op.results)
     return alone and operand.smem_layout.k_major and operand.merged == 1
 
 
-def _take_turns(kernel: Kernel, dots: dict[Op, Dot]) -> None:
+def _reuse_dead_accumulators(kernel: Kernel, dots: dict[Op, Dot]) -> None:
     """Let accumulators that begin at zero take over registers of dead ones.
 
     The latest dead one gives its registers. Left to itself, the linker gives each product registers of its own, and
@@ -208,13 +209,13 @@ def _take_turns(kernel: Kernel, dots: dict[Op, Dot]) -> None:
     """
     sums: dict[Dot, Value] = {}  # by the product that begins an accumulator, its value after further products
     for dot in list(dots.values()):
-        sums = {one: dot.op.result if value is dot.op.acc else value for one, value in sums.items()}
+        sums = {first: dot.op.result if value is dot.op.acc else value for first, value in sums.items()}
         operations = kernel.home[dot.op].operations
         ahead = set(operations[: operations.index(dot.op)])
-        readers = {one: [op for op in kernel.order if value in op.operands] for one, value in sums.items()}
-        over = [one for one in sums if one.accumulator == dot.accumulator and ahead.issuperset((one.op, *readers[one]))]
-        if dot.fresh and over:
-            dots[dot.op] = replace(dot, over=sums.pop(over[-1]))
+        alike = [other for other in sums if other.accumulator == dot.accumulator]
+        dead = [other for other in alike if ahead.issuperset((other.op, *kernel.users[sums[other]]))]
+        if dot.fresh and dead:
+            dots[dot.op] = replace(dot, over=sums.pop(dead[-1]))
         sums |= {dot: dot.op.result} if dot.fresh else {}
 
 

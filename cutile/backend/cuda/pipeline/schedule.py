@@ -143,7 +143,7 @@ class _Slopes:
             return 0 if self._of(op.condition, axis) == 0 else None
         if not isinstance(op, For):
             return None
-        start, stop, step = (self._of(value, axis) for value in (op.start, op.stop, op.step))
+        start, stop, step = (self._of(value, axis) for value in op.bounds)
         if step != 0 or start is None or stop is None or start * stop > 0:
             return None
         return stop or -start
@@ -157,7 +157,7 @@ class _Slopes:
     def _slope(self, value: Value, axis: int) -> int | None:
         if value in self._loops:
             loop = self._loops[value]
-            return 0 if all(self._of(bound, axis) == 0 for bound in (loop.start, loop.stop, loop.step)) else None
+            return 0 if all(self._of(bound, axis) == 0 for bound in loop.bounds) else None
         op = self._definitions.get(value)
         if op is None or isinstance(op, Constant):
             return 0  # a parameter of the kernel

@@ -84,7 +84,7 @@ def producer_slice(kernel: Kernel, numbers: Iterable[Value], reached: Iterable[O
 def _control_operands(nest: Op) -> list[Value]:
     """The operands that control a loop or branch."""
     if isinstance(nest, For):
-        return [nest.start, nest.stop, nest.step]
+        return [*nest.bounds]
     if isinstance(nest, While):
         return list(nest.condition.terminator.operands)
     require(isinstance(nest, If), f"a load is under {nest.name}")

@@ -52,12 +52,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cutile.analysis.affine import Affine, Facts, ceil_div
+from cutile.analysis.affine import Facts, ceil_div
 from cutile.analysis.preconditions import read_preconditions
 from cutile.analysis.ranges import ONLY_IN_THE_KERNEL, Ranges
 from cutile.backend.cuda.grids import COUNTERS
 from cutile.backend.cuda.ops import Barrier, Fixup, KSplits, ReducePartials, ScatterPartials, WorkUnit
-from cutile.backend.cuda.pipeline.accumulators import cluster_bytes, part_layout, parts_of, registers_of, sums_bytes
+from cutile.backend.cuda.pipeline.accumulators import cluster_bytes, part_layout, parts_of, registers_of
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import Dot, Plan
 from cutile.backend.cuda.pipeline.schedule import Cooperative, SplitK, Tiles, block_axes
@@ -93,7 +93,6 @@ def division(
     kernel: Kernel, loop: For, dot: Dot, groups: int, tiles: Tiles, options: CompileOptions
 ) -> Cooperative | SplitK:
     """The division of iterations, or the reason why there is none."""
-    bounds = (loop.start, loop.stop, loop.step)
     sums, counts = dot.accumulator.registers, loop.start.tile.dtype
     held = "an operand" if dot.a_from_registers else "what follows the loop" if kernel.computes_behind(loop) else ""
     why = ""
@@ -102,7 +101,7 @@ def division(
         why = f"{groups} warp groups share the sums"
     elif constant_of(loop.carried[0], kernel.definitions) != 0:
         why = "the sums do not begin as zeros"
-    elif block_axes(bounds, kernel.definitions):
+    elif block_axes(loop.bounds, kernel.definitions):
         why = "the loop's bounds differ from tile block to tile block"
     elif tiles.cluster > 1:
         why = "the thread blocks of a cluster load together"
@@ -131,10 +130,10 @@ def summing_loop(kernel: Kernel) -> For | str:
         return "the products are not all in one loop, or it is not the only one"
     value = loop.body.arguments[-1]
     for op in products:
-        if op.acc is not value or kernel.uses[value] != 1:
+        if op.acc is not value or len(kernel.users[value]) != 1:
             return "the loop does more than add up products"
         value = op.result
-    if loop.body.terminator.operands != (value,) or kernel.uses[value] != 1:
+    if loop.body.terminator.operands != (value,) or len(kernel.users[value]) != 1:
         return "the loop carries more than the sums"
     before = operations[: operations.index(loop)]
     # Each piece would write once more.
@@ -206,13 +205,13 @@ def launch_division(
     """
     iterations = iterations_at_launch(kernel.function, whole)
     if iterations is None:
-        asking = f"CompileOptions(num_pieces={MAX_PIECES})"
-        return {"divided": f"no: launches do not know its turns; {asking} leaves it to the kernel"}
+        option = f"CompileOptions(num_pieces={MAX_PIECES})"
+        return {"divided": f"no: launches do not know its turns; {option} leaves it to the kernel"}
     divisions = divisions_of(plan_for, units)
     if not divisions:
         return {"divided": "no: there is no room for the sums of other pieces"}
-    says = f"by launches of up to {max(tiles for tiles, *_ in divisions)} tile blocks, as `division` says"
-    return {"divided": says, "division": (iterations, divisions)}
+    launches = f"by launches of up to {max(tiles for tiles, *_ in divisions)} tile blocks, as `division` says"
+    return {"divided": launches, "division": (iterations, divisions)}
 
 
 def iterations_at_launch(function: Function, plan: Plan) -> str | None:
@@ -224,13 +223,8 @@ def iterations_at_launch(function: Function, plan: Plan) -> str | None:
     read_preconditions(function, facts)
     ranges = Ranges(function, facts)
 
-    def known(value: Value) -> Affine | None:
-        return ranges.of(value).launch_known
-
-    loop = plan.summing
-    if loop is None:
-        return None
-    start, stop, step = known(loop.start), known(loop.stop), known(loop.step)
+    assert plan.summing is not None  # a divisible plan has a loop that may be divided
+    start, stop, step = (ranges.of(value).launch_known for value in plan.summing.bounds)
     if start is None or stop is None or step is None or not step.known or step.known < 0:
         return None
     text = ceil_div(stop - start, step.known).text
@@ -306,7 +300,8 @@ def _iteration_s(plan: Plan, *, alone: bool) -> float:
 
 
 def _sums_bytes(plan: Plan) -> int:
-    return sums_bytes(plan.dot.accumulator, plan.dot.op.acc.tile.dtype)
+    """Bytes of one piece's sums."""
+    return plan.dot.accumulator.registers * plan.dot.accumulator.threads * plan.dot.op.acc.tile.dtype.bits // 8
 
 
 # Lowering to thread blocks that share the iterations of a tile block.
@@ -336,12 +331,12 @@ class DividedLoop:
         self._walk = walk
         self._split = split
         self._loop = walk.plan.summing
-        self.hoisted = work_of((self._loop.start, self._loop.stop, self._loop.step), walk.definitions)
+        self.hoisted = work_of(self._loop.bounds, walk.definitions)
         self.parts = parts
 
     def facts(self) -> dict[str, Any]:
         """The facts that a launch needs."""
-        split, dot = self._split, self._walk.plan.dot
+        split = self._split
         if split.parts:
             return {
                 "persistent": split.pieces,
@@ -353,7 +348,7 @@ class DividedLoop:
             "divided": f"up to {split.pieces} pieces of {MIN_WORKSPACE_ITERATIONS} turns or more, "
             "where tile blocks are too few",
             "workspace": 4 * COUNTERS,
-            "workspace_per_block": sums_bytes(dot.accumulator, dot.op.acc.tile.dtype),
+            "workspace_per_block": _sums_bytes(self._walk.plan),
         }
 
     def units(self, tiles: Value) -> Value:

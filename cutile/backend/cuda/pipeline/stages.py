@@ -45,8 +45,9 @@ def with_stages(plan: Plan, kernel: Kernel, arch: Architecture) -> Plan:
     in_block = Counter((group.pipeline, kernel.home[group.first]) for group in groups)
     # Groups of one block share a pipeline as steps of K alone: consumers hold one step while they wait for the next.
     need_two = looped | {number for (number, _), count in in_block.items() if count > 1}
-    hints = [[x.load.latency for of in groups if of.pipeline == number for x in of.operands] for number in numbers]
-    latencies = [max(each, default=0) for each in hints]
+    latencies = [
+        max(x.load.latency for of in groups if of.pipeline == number for x in of.operands) for number in numbers
+    ]
     # Outside of loops a second stage takes the next tile block's loads; a third one would never be filled.
     limits = [max_stages(latencies[number]) if number in looped else 2 for number in numbers]
     written_bytes = sum(smem_layout.place_bytes for smem_layout in plan.written)  # one stage of each

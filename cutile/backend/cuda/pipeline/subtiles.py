@@ -102,8 +102,7 @@ class _Cut:
         self._definitions = {value: op for op in function.walk() for value in op.results}
         self._whole: dict[Value, Value] = {}
         self._pieces: dict[tuple[Value, int], Value] = {}
-        self._number = 0
-        self._found: Value | None = None
+        self._number: int | Value = 0  # of the piece that is being made; a value in a loop over pieces
         self._count = 1
 
     def run(self, count: int, *, ahead: bool) -> None:
@@ -126,7 +125,7 @@ class _Cut:
 
     def one(self, count: int, number: Value) -> None:
         """Write one of `count` pieces, the one of a number."""
-        self._count, self._found = count, number
+        self._count, self._number = count, number
         self._store(self._stores())
 
     def _stores(self) -> list[StoreMut]:
@@ -155,12 +154,8 @@ class _Cut:
             axis = len(op.value.tile.shape) + self._axis
             value = self._piece(op.value, axis)
             self._builder.location = op.location
-            number = () if self._found is None else (self._found,)
-            which = {"part": self._number, "parts": self._count, "axis": axis}
-            self._builder.add(StoreSubtile(x=op.x, value=value, number=number, **which))
-
-    def _shape(self, shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-        return tuple(extent // self._count if a == axis else extent for a, extent in enumerate(shape))
+            part, number = (self._number, ()) if isinstance(self._number, int) else (0, (self._number,))
+            self._builder.add(StoreSubtile(x=op.x, value=value, number=number, part=part, parts=self._count, axis=axis))
 
     def _piece(self, value: Value, axis: int) -> Value:
         """The piece of a tile whose columns run along `axis`."""
@@ -173,13 +168,13 @@ class _Cut:
 
     def _make(self, value: Value, axis: int) -> Value:
         op, builder = self._definitions.get(value), self._builder
-        shape = self._shape(value.tile.shape, axis)
+        shape = tuple(extent // self._count if a == axis else extent for a, extent in enumerate(value.tile.shape))
         if value is self._sums:
             if axis != len(value.tile.shape) - 1:
                 raise _CannotCut
-            if self._found is None:
+            if isinstance(self._number, int):
                 return builder.value(Subtile(x=value, part=self._number, parts=self._count))
-            return builder.value(ReducePartials(value, self._found, (), parts=self._count, blocks=0))
+            return builder.value(ReducePartials(value, self._number, (), parts=self._count, blocks=0))
         if op is None or op.regions or len(op.results) != 1:
             raise _CannotCut
         location = op.location
@@ -224,11 +219,12 @@ class _Cut:
     def _index(self, index: tuple[Value, ...], axis: int) -> tuple[Value, ...]:
         """The tile index of a piece, which counts tiles of its own, smaller shape."""
         builder, dtype = self._builder, index[axis].tile.dtype
-        if self._found is not None and dtype is not i32:
+        number = self._number
+        if isinstance(number, Value) and number.tile.dtype is not dtype:
             raise _CannotCut
-        scaled = builder.value(Mul(x=index[axis], y=builder.constant(self._count, dtype)))
-        number = builder.constant(self._number, dtype) if self._found is None else self._found
-        moved = builder.value(Add(x=scaled, y=number))
+        first = builder.value(Mul(x=index[axis], y=builder.constant(self._count, dtype)))
+        number = builder.constant(number, dtype) if isinstance(number, int) else number
+        moved = builder.value(Add(x=first, y=number))
         return tuple(moved if a == axis else start for a, start in enumerate(index))
 
 

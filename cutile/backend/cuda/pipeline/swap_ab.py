@@ -16,13 +16,12 @@ A transposition moves nothing. Of a tile in registers it is the same registers b
 another way to read it. Only the result is stored by columns.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from cutile.backend.cuda.pipeline.operand import is_loaded, lies_across
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS
 from cutile.backend.cuda.wgmma_instructions import atom_of
-from cutile.backend.gpu.op_facts import constant_of
+from cutile.backend.gpu.op_facts import constant_of, users_of
 from cutile.ir import Copier, For, Function, Op, TileType, Value
 from cutile.ops.matmul import Mma
 from cutile.ops.shape import Permute
@@ -41,19 +40,8 @@ def swaps_ab(rows: int, columns: int) -> bool:
     return rows % WGMMA_ROWS != 0 and columns % WGMMA_ROWS == 0
 
 
-@dataclass(frozen=True)
-class _Chain:
-    """Products that add up in one variable of a loop.
-
-    Attributes:
-        place: the position of the variable among those that the loop carries.
-        initial: the number that every element of the variable begins with; None where there is no such constant.
-        products: the products, in order.
-    """
-
-    place: int
-    initial: float | None
-    products: tuple[Mma, ...]
+Chains = Mapping[int, Sequence[Mma]]
+"""Products that add up in one variable of a loop, by its position among those that the loop carries."""
 
 
 def swap(function: Function) -> Function:
@@ -61,27 +49,23 @@ def swap(function: Function) -> Function:
     definitions = {value: op for op in function.walk() for value in op.results}
     loops = [op for op in function.walk() if isinstance(op, For)]
     chains = {op: loop_chains for op in loops if (loop_chains := _chains(op, definitions))}
-    return _Swapped(chains).function(function) if chains else function
+    return _Swapped(chains, definitions).function(function) if chains else function
 
 
-def _chains(loop: For, definitions: Mapping[Value, Op]) -> list[_Chain]:
+def _chains(loop: For, definitions: Mapping[Value, Op]) -> Chains:
     """The chains of a loop to be swapped."""
-    body, chains = loop.body, list[_Chain]()
-    used: dict[Value, list[Op]] = {}
-    for op in body.walk():
-        for value in op.operands:
-            used.setdefault(value, []).append(op)
+    body, chains = loop.body, dict[int, Sequence[Mma]]()
+    users_in_body = users_of(body.walk())
     for place, argument in enumerate(body.arguments[1:]):
         products: list[Mma] = []
-        value, users = argument, used.get(argument, [])
+        value, users = argument, users_in_body.get(argument, ())
         while len(users) == 1 and isinstance(users[0], Mma) and users[0].acc is value and users[0] in body.operations:
             products.append(users[0])
             value = users[0].result
-            users = used.get(value, [])
-        ends = users == [body.terminator] and body.terminator.operands[place] is value
-        initial = constant_of(loop.carried[place], definitions)
+            users = users_in_body.get(value, ())
+        ends = [*users] == [body.terminator] and body.terminator.operands[place] is value
         if products and ends and all(_swaps(op, definitions) for op in products):
-            chains.append(_Chain(place, initial, tuple(products)))
+            chains[place] = products
     return chains
 
 
@@ -102,15 +86,16 @@ def _swaps(op: Mma, definitions: Mapping[Value, Op]) -> bool:
 class _Swapped(Copier):
     """The copy with chains swapped."""
 
-    def __init__(self, chains: Mapping[For, list[_Chain]]) -> None:
+    def __init__(self, chains: Mapping[For, Chains], definitions: Mapping[Value, Op]) -> None:
         super().__init__()
         self._chains = chains
-        self._products = {op for loop_chains in chains.values() for chain in loop_chains for op in chain.products}
+        self._definitions = definitions
+        self._products = {op for loop_chains in chains.values() for chain in loop_chains.values() for op in chain}
 
     def operation(self, op: Op) -> None:
         """Append the copy of an operation."""
         if isinstance(op, For) and op in self._chains:
-            self._loop(op, {chain.place: chain.initial for chain in self._chains[op]})
+            self._loop(op, self._chains[op])
         elif isinstance(op, Mma) and op in self._products:
             self.builder.location = op.location
             left, right = self._transposed(self.values[op.b]), self._transposed(self.values[op.a])
@@ -123,13 +108,13 @@ class _Swapped(Copier):
     def _transposed(self, value: Value) -> Value:
         return self.builder.value(Permute(x=value, axes=(1, 0)))
 
-    def _loop(self, op: For, places: Mapping[int, float | None]) -> None:
+    def _loop(self, op: For, chains: Chains) -> None:
         builder, body = self.builder, op.body
         builder.location = op.location
         carried = [self.values[value] for value in op.carried]
         arguments = [self.value(argument) for argument in body.arguments]
-        for place, initial in places.items():
-            old = body.arguments[1 + place]
+        for place in chains:
+            old, initial = body.arguments[1 + place], constant_of(op.carried[place], self._definitions)
             rows, columns = old.tile.shape
             start = None if initial is None else builder.constant(initial, old.tile.dtype, (columns, rows))
             carried[place] = start or self._transposed(carried[place])
@@ -138,8 +123,8 @@ class _Swapped(Copier):
             for nested in body.operations:
                 self.operation(nested)
         builder.location = op.location
-        start, stop, step = (self.values[value] for value in (op.start, op.stop, op.step))
-        done = builder.add(For(start=start, stop=stop, step=step, carried=tuple(carried), body=copy))
-        for place, (old, new) in enumerate(zip(op.results, done.results, strict=True)):
+        start, stop, step = (self.values[value] for value in op.bounds)
+        new_loop = builder.add(For(start=start, stop=stop, step=step, carried=tuple(carried), body=copy))
+        for place, (old, new) in enumerate(zip(op.results, new_loop.results, strict=True)):
             new.name = old.name
-            self.values[old] = self._transposed(new) if place in places else new
+            self.values[old] = self._transposed(new) if place in chains else new

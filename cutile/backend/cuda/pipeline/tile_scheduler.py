@@ -150,11 +150,10 @@ class TileScheduler:
 
         They do not depend on the tile block.
         """
-        context, bounds = self._walk, (loop.start, loop.stop, loop.step)
-        work = work_of(bounds, context.definitions)
+        context, work = self._walk, work_of(loop.bounds, self._walk.definitions)
         context.operations([op for op in context.function.body.operations if op in work])
         context.builder.location = None
-        return [context.lowered[value] for value in bounds]
+        return [context.lowered[value] for value in loop.bounds]
 
 
 class Indices:
@@ -211,7 +210,7 @@ class Indices:
             values: what it has computed.
             number: the number of the tile block.
         """
-        if self.late is None or not values:
+        if not values:  # the kernel needs the index earlier
             return ()
         context, builder = self._walk, self._walk.builder
 
@@ -228,12 +227,12 @@ class Indices:
 
     def settle(self, values: Sequence[Value]) -> None:
         """Use these late values in what is lowered from here on."""
-        if self.late is None or not values:
+        if not values:
             return
         context = self._walk
         context.lowered.update(zip(self._numbers(), values[len(context.block_ids) :], strict=True))
         context.block_ids = dict(zip(context.block_ids, values, strict=False))
-        for op in self.late:
+        for op in self.late or ():
             if isinstance(op, TileBlockId):
                 context.lowered[op.result] = context.block_ids[op.axis]
 

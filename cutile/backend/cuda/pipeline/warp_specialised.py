@@ -65,42 +65,32 @@ class Verdict:
 
     Attributes:
         walk: the lowering of the kernel.
-        failed: the flag as it was read for the store that is being lowered; None elsewhere.
+        failed: the flag as it was read last: for the store that is being lowered, or behind the main loop.
     """
 
     walk: WarpSpecialised
     failed: Value | None = None
 
-    def give(self) -> None:
-        """The producer's part of a store: tell that assertions before it were made."""
-        number = self.walk.plan.verdict
-        if number is None:
-            return
-        counter = self.walk.pipelines.next_stage(number)
-        self.walk.pipelines.acquire(number, counter, nbytes=0)
+    def before_store(self) -> None:
+        """Have the producer tell, ahead of a store, that assertions were made.
 
-    def take(self) -> None:
-        """The consumers' part of a store: wait for the producer, and read the flag."""
-        number = self.walk.plan.verdict
+        A consumer waits for that and reads the flag.
+        """
+        number, pipelines = self.walk.plan.verdict, self.walk.pipelines
         if number is None:
             return
-        counter = self.walk.pipelines.next_stage(number)
-        self.walk.pipelines.wait(number, counter)
+        counter = pipelines.next_stage(number)
+        if self.walk.producing:
+            pipelines.acquire(number, counter, nbytes=0)
+            return
+        pipelines.wait(number, counter)
         self.read()
-        self.walk.pipelines.release(number, counter)
+        pipelines.release(number, counter)
 
     def read(self) -> None:
         """Read the flag, behind a wait that orders it after the producer's assertions."""
         if self.walk.pipelines.flag is not None:
             self.failed = self.walk.builder.value(Failed(self.walk.pipelines.flag), "failed")
-
-    def forget(self) -> None:
-        """Forget the flag, which the next store reads anew.
-
-        Behind a main loop one read is for all stores.
-        """
-        if self.walk.plan.verdict is not None:
-            self.failed = None
 
     def allowed(self, index: tuple[Value, ...]) -> tuple[Value, ...]:
         """The index of a store: outside of any tensor if an assertion failed."""
@@ -151,8 +141,11 @@ class WarpSpecialised(LoweringContext):
             for tensor, form in dict.fromkeys(maps):
                 builder.add(ops.TmaPrefetch(x=self.lowered[tensor], map=self.maps.name(tensor, form)))
             self.pipelines.reserve()
+            # The kernel ahead in the stream may still write what this one reads, or read what this one writes. Nothing
+            # above touches a tensor's elements.
             builder.add(ops.GridDependencyWait())
             if plan.clustered:
+                # Other thread blocks arrive at this one's barriers: not before these are initialised.
                 builder.add(ops.ClusterStart())
             blocks: list[Block] = []
             for walk in (self._produce, self._consume):
@@ -162,6 +155,7 @@ class WarpSpecialised(LoweringContext):
                 blocks.append(block)
             builder.add(ops.Roles(*blocks, warpgroups=plan.warpgroups))
             if plan.tiles.cluster > 1:
+                # Others may still load into this thread block's shared memory, or arrive at its barriers.
                 builder.add(ops.ClusterEnd())
         lowered = Function(source.name, body, source.source, source.file, "cuda")
         self.smem.relax((op.body for op in lowered.walk() if isinstance(op, For | While)), ops.Barrier)
@@ -202,6 +196,7 @@ class WarpSpecialised(LoweringContext):
         self._nests = Nests(self, self._products)
         self.tiles.run(self._consume_tile, groups=plan.warpgroups if plan.pingpong else 1, carried=carried)
         if plan.stores:
+            # TMA reads shared memory, which ends with the thread block.
             self.builder.add(ops.TmaStoreWait())
 
     def _consume_tile(self) -> None:
@@ -212,20 +207,20 @@ class WarpSpecialised(LoweringContext):
         plan, tiles, late = self.plan, self.tiles, self.indices.late
         if plan.pingpong:
             barriers = self.pipelines.more_barriers
+            # The other warpgroup issues all products of its tile block first: each has the tensor cores to itself.
             self.builder.add(ops.OrderBarrierWait(tiles.number, tiles.step, barriers, limited=plan.limited))
         if late is None:
             self.indices.add(tiles.number)
         elsewhere, parts = {*(late or ()), *self._hoisted}, None if self.split is None else self.split.parts
         operations = [op for op in self.function.body.operations if not op.terminates and op is not parts]
-        after = max(place for place, op in enumerate(operations) if plan.dots.keys() & {op, *inside(op)}) + 1
+        epilogue = max(place for place, op in enumerate(operations) if plan.dots.keys() & {op, *inside(op)}) + 1
         with self._products.block():
-            self.operations([op for op in operations[:after] if op not in elsewhere])
+            self.operations([op for op in operations[:epilogue] if op not in elsewhere])
             self._products.release_all()
             if plan.verdict is None:
                 self.builder.location = None
                 self._verdict.read()
-            self._finish_in_grid([op for op in operations[after:] if op not in elsewhere])
-            self._verdict.failed = None
+            self._finish_in_grid([op for op in operations[epilogue:] if op not in elsewhere])
 
     @property
     def _hoisted(self) -> set[Op]:
@@ -291,12 +286,11 @@ class WarpSpecialised(LoweringContext):
         numbers = (plan.slice.needed | plan.guards) - self._hoisted
         # Ahead of a main loop, and in it, assertions come first, with the scalars that they need: a full stage then
         # tells consumers that they were made.
-        first = numbers if plan.verdict is None and plan.guards.intersection(operations) else frozenset[Op]()
-        self.operations([op for op in operations if op in first])
+        asserting = numbers if plan.verdict is None and plan.guards.intersection(operations) else frozenset[Op]()
+        self.operations([op for op in operations if op in asserting])
         # The producer tells consumers of failed assertions where they store.
-        asking = [] if plan.verdict is None else operations
-        stores = {op for op in asking if isinstance(op, StoreMut | StoreView)}
-        rest = [op for op in operations if op in numbers.union(self._skipped, plan.slice.nests, stores) - first]
+        stores = {op for op in operations if plan.verdict is not None and isinstance(op, StoreMut | StoreView)}
+        rest = [op for op in operations if op in numbers.union(self._skipped, plan.slice.nests, stores) - asserting]
         # Loads that arrive together begin where the first of them stands, since consumers wait for the stage there. So
         # the scalars of all of them come first.
         ahead = any(plan.groups[op].ahead for op in rest if op in plan.groups)
@@ -312,7 +306,7 @@ class WarpSpecialised(LoweringContext):
         elif op in self.plan.slice.nests:
             self._nests.add(op)
         elif isinstance(op, StoreMut | StoreView):
-            self._verdict.give()
+            self._verdict.before_store()
         else:
             self._lower(op)
 
@@ -340,7 +334,7 @@ class WarpSpecialised(LoweringContext):
 
     def _compute(self, op: Op) -> None:
         if isinstance(op, StoreMut | StoreView):
-            self._verdict.take()
+            self._verdict.before_store()
         if op in self.plan.stores:
             self.epilogue.store(self.plan.stores[op])
         elif isinstance(op, ops.AddTile):
@@ -348,7 +342,6 @@ class WarpSpecialised(LoweringContext):
             self.add(self.copied(op), **self.access(op.x.tensor, self.layouts[op.value]))
         else:
             self._lower(op)
-        self._verdict.forget()
         for value in op.results:
             if value in self.words and not op.regions:  # what control flow carries is words already
                 # The registers of the words before may take the new ones when no product reads them any more.
@@ -371,7 +364,7 @@ class WarpSpecialised(LoweringContext):
         """A loop's start, stop and step; those of the piece, where it is divided."""
         if self.split is not None and loop is self.plan.summing:
             return self.split.bounds
-        return [self.lowered[value] for value in (loop.start, loop.stop, loop.step)]
+        return [self.lowered[value] for value in loop.bounds]
 
     def copy(self, value: Value) -> Value:
         """The lowered value of one that has none yet."""
