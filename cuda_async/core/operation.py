@@ -123,7 +123,7 @@ class Operation(ABC, Generic[T_co]):
         Else None, as here.
 
         An outline is a library's own. It has those methods of the result whose results have outlines, too. Its ops make
-        new memory and do no more.
+        new memory, which they may fill with one value, and do no more.
         """
         return None
 

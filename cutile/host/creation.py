@@ -161,15 +161,17 @@ class Empty(Create):
         return None if outline is None else partial(self._allocate, outline)
 
     def _allocate(self, outline: TensorOutline, stream: Stream) -> Tensor:
-        storage = self._storage = Storage.allocate(stream, outline.nbytes)
+        storage = self._storage = self.allocate(stream, outline.nbytes)
         return outline.at(storage)
+
+    allocate = staticmethod(Storage.allocate)  # see `cutile.launch.lazy.NewMemory`; no method: a launch is quicker
 
     def written(self) -> Iterable[Storage]:
         storage = getattr(self, "_storage", None)  # set by the fast path
         return () if storage is None else (storage,)
 
 
-class Full(Create):
+class Full(Empty):
     """A tensor with the same value everywhere."""
 
     __slots__ = ("_element", "_name")
@@ -181,6 +183,15 @@ class Full(Create):
 
     def label(self) -> str:
         return self._name
+
+    def outline(self) -> TensorOutline | None:
+        return super().outline() if len(_pattern(self._element)) <= _MAX_PATTERN_BYTES else None
+
+    def allocate(self, stream: Stream, nbytes: int) -> Storage:  # pyright: ignore[reportIncompatibleMethodOverride]
+        storage = Storage.allocate(stream, nbytes)
+        storage.use(stream, write=True)
+        stream.fill(storage.address, math.prod(self._shape) * self._dtype.bits // 8, _pattern(self._element))
+        return storage
 
     def write(self, context: ExecutionContext, view: View) -> None:
         enqueue_fill(context, view, self._element)

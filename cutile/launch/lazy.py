@@ -1,9 +1,10 @@
 """Arguments of a launch that are ops: they run in order, when the launch does.
 
-`LazyOp` is the part of `KernelOp` that runs them. Most of them yield new memory to be written, such as
-`api.empty(shape, dtype).partition(tile)`. The result of such an op is known before it runs, except for the address: the
-op's `outline` describes it. A launch whose ops all have outlines runs none of them. It allocates their memory, and
-launches by the plan for the outlines. Where a step like `.first().unpartition()` follows, the tensor is made directly.
+`LazyOp` is the part of `KernelOp` that runs them. Most of them yield new memory, such as
+`api.empty(shape, dtype).partition(tile)`, or `api.zeros` in its place. The result of such an op is known before it
+runs, except for the address: the op's `outline` describes it. A launch whose ops all have outlines runs none of them.
+It allocates their memory, fills it, and launches by the plan for the outlines. Where a step like
+`.first().unpartition()` follows, the tensor is made directly.
 
 The general way runs each op, checks the result, and looks for the plan then. It also says what is wrong: the fast path
 leaves every launch to it that may be wrong. Tests run both ways over random launches.
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from cutile.compile.kernels import Plan
     from cutile.launch.compiled_kernel import CompiledKernel
 
-__all__ = ("LazyOp", "Outline")
+__all__ = ("LazyOp", "NewMemory", "Outline")
 
 
 class Outline(Protocol):
@@ -48,6 +49,14 @@ class Outline(Protocol):
 
     def part(self, view: View) -> Any:
         """The partition of these elements."""
+        ...
+
+
+class NewMemory(Protocol):
+    """The op at the beginning of a chain with an outline: it makes new memory."""
+
+    def allocate(self, stream: Stream, nbytes: int) -> Storage:
+        """Allocate the memory, and enqueue its fill if its elements have a value."""
         ...
 
 
@@ -157,7 +166,8 @@ class LazyOp(LaunchState):
                 part.begin(composed=True)
                 parts += part.parts()
             try:
-                storage = Storage.allocate(stream, outline.nbytes)
+                # The last part makes the memory.
+                storage = part.allocate(stream, outline.nbytes)  # pyright: ignore[reportPossiblyUnboundVariable]
             except BaseException:
                 self._failed = op
                 if len(parts) > 1:

@@ -62,6 +62,7 @@ OUTPUTS = (
     "new",
     "new",
     "new",
+    "filled",
     "tensor",
     "borrowed",
     "shared",
@@ -103,7 +104,7 @@ def output(kind: str, shape: tuple[int, int], tile: Any, stream: Stream) -> Any:
         return tensor.partition(tile) if kind == "tensor" else tensor.mut.partition(tile)
     if kind == "empty":
         shape = (0, shape[1])
-    new = api.empty(shape, f32)
+    new = api.full(3.0, shape, f32) if kind == "filled" else api.empty(shape, f32)
     if kind == "shared":
         new = new.shared()
     if kind == "in two steps":
@@ -338,13 +339,29 @@ def test_a_new_output_is_freed_with_its_tensor(stream: Stream) -> None:
 def test_outlines_of_equal_tensors_are_one_object() -> None:
     one, two = (api.empty((4, 8), f32).partition((2, 4)) for _ in range(2))
     assert one.outline() is two.outline() is not None
-    for op in (api.empty((0, 8), f32).partition((2, 4)), api.zeros((4, 8), f32).partition((2, 4)),
+    for op in (api.empty((0, 8), f32).partition((2, 4)), api.full(0.1, (4, 8), ct.f64).partition((2, 4)),
                api.empty((4, 8), f32).partition(cast("Any", (2.0, 4))), api.empty((4, 8), f32).partition(("M", 4)),
                api.empty((4, 8), f32).reshape((8, 4)).partition((2, 4))):  # fmt: skip
         assert op.outline() is None
 
 
-BYTECODES = {"new, not waited for": 2483, "new, waited for": 3777, "tensor, waited for": 2542}
+@ct.entry
+def added(y: Mut, x: Tensor):
+    y.store(y.load() + ct.load_tile_like(x, y))
+
+
+@pytest.mark.parametrize("value", [0.0, 2.5])
+def test_a_new_output_is_filled_ahead_of_the_launch(value: float) -> None:
+    """A fill that one memset does needs no run."""
+    stream = Device("cpu").new_stream()
+    x = api.ones((4, 8), f32).sync_on(stream)
+    for turn in range(3):
+        op = added(api.full(value, (4, 8), f32).partition((2, 4)), x).first().unpartition()
+        assert turn == 0 or op.fast_path(waited=True) is not None  # the general way makes the plan first
+        np.testing.assert_array_equal(op.sync_on(stream).numpy(), np.full((4, 8), value + 1))
+
+
+BYTECODES = {"new, not waited for": 2482, "new, waited for": 3776, "tensor, waited for": 2542}
 """Instructions of CPython 3.13 of a launch that `.first().unpartition()` follows; raise none of them unasked.
 
 The launch alone takes the instructions of `test_fastpath.BYTECODES`. Of those of a new output, 480 are the simulated
