@@ -65,3 +65,27 @@ def test_the_numbers_of_an_assertion_are_told(backend: str) -> None:
 def test_a_failure_tells_nothing_of_the_one_before() -> None:
     for index in (50, 60):
         assert failure(LOAD, index, "cpu").endswith(f"    with index = {index}, count = 2")
+
+
+GUARDS = {
+    "and": "if at.shape[0] > 0 and sure(i):\n        pass",
+    "or": "if at.shape[0] < 0 or sure(i):\n        pass",
+    "case": "match i - i:\n        case 0 if sure(i):\n            pass",
+}
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_condition_that_is_known_before_is_checked_where_it_is_asked_for(guard: str, backend: str) -> None:
+    """A function that asserts something and returns a constant."""
+    body = f"""
+def sure(i):
+    assert i < 8, "i is too large"
+    return True
+
+def check(y: Mut, x: Tensor, at: Tensor):
+    i = at.load_tile((1,), (0,)).reshape(())
+    {GUARDS[guard]}
+    y.store(y.load())
+"""
+    assert "i is too large" in failure(kernel(body), 9, backend)
