@@ -344,7 +344,7 @@ def test_outlines_of_equal_tensors_are_one_object() -> None:
         assert op.outline() is None
 
 
-BYTECODES = {"new, not waited for": 2483, "new, waited for": 3791, "tensor, waited for": 2542}
+BYTECODES = {"new, not waited for": 2481, "new, waited for": 3789, "tensor, waited for": 2540}
 """Instructions of CPython 3.13 of a launch that `.first().unpartition()` follows; raise none of them unasked.
 
 The launch alone takes the instructions of `test_fastpath.BYTECODES`. Of those of a new output, 480 are the simulated
