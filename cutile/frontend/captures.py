@@ -135,7 +135,7 @@ class Captures:
     def items(self, owner: dict[Any, Any]) -> dict[Any, Any]:
         """The items of a dict whose keys are numbers and strings; its order counts."""
         self.read(owner, KEYS, tuple(owner))
-        return {key: self.read(owner, f"$[{key!r}]", value) for key, value in owner.items()}
+        return {key: self.read(owner, f"$[{_literal(key)}]", value) for key, value in owner.items()}
 
     def unchanged(self) -> bool:
         """Whether everything has the value that was compiled in."""
@@ -179,6 +179,15 @@ class Captures:
         return names["same"]
 
 
+def _literal(key: float | str) -> str:
+    """A dict's key as Python's text. A member of an enumeration is its number or string."""
+    if isinstance(key, str):
+        return str.__repr__(key).replace("$", "\\x24")  # a `$` would stand for the dict (`Read`)
+    if isinstance(key, float):
+        return float.__repr__(key).replace("inf", "1e999")  # which is infinite; `inf` would be a name
+    return repr(key) if isinstance(key, bool) else int.__repr__(key)
+
+
 def lookup(function: Callable[..., Any], name: str) -> Any:
     """What `name` means in the scope around `function`; MISSING if nothing."""
     code: types.CodeType = function.__code__  # type: ignore[attr-defined]
@@ -215,7 +224,7 @@ def compile_time(value: Any, name: str, captures: Captures) -> Any:
         make: Any = getattr(item_, "_make", None)
         return items if make is None else make(items)
     if isinstance(value, dict):
-        if all(isinstance(key, bool | int | float | str) for key in item_):
+        if all(isinstance(key, bool | int | float | str) and key == key for key in item_):  # NaN is no number
             return Table({key: compile_time(each, name, captures) for key, each in captures.items(item_).items()})
         raise KernelTypeError(
             f"{name!r} comes from outside the kernel, and is a dict with keys that are no numbers and no strings",

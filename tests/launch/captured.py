@@ -230,6 +230,13 @@ CAPTURED: dict[str, Captured] = {
         "kinds()",
         "k = KINDS.popitem()[0]\nKINDS[True if type(k) is int else 1] = 5",
     ),
+    "dict_strange_keys": Captured(
+        "import enum\nclass Kind(enum.IntEnum):\n    ONE = 1\nclass Word(enum.StrEnum):\n    DOLLAR = '$o0'\n"
+        "STRANGE = {'$': 1, Word.DOLLAR: 2, Kind.ONE: 3, float('inf'): 4, -float('inf'): 5, \"'\\n\": 6}\n"
+        "def strange():\n    r = 0\n    for k in STRANGE:\n        r = 10 * r + STRANGE[k]\n    return r",
+        "strange()",
+        "STRANGE[list(STRANGE)[n % 6]] += 1",
+    ),
     "dict_of_a_partial": Captured(
         "import functools\ndef ordered(**named):\n    r = 0\n    for k in named:\n        r = 10 * r + named[k]\n"
         "    return r\nPART = functools.partial(ordered, a=1, b=2, c=3)\nKEYWORDS = PART.keywords",

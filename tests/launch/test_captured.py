@@ -21,7 +21,7 @@ from cutile.frontend.captures import Captures
 from cutile.launch import target
 from tests.launch.captured import CAPTURED
 from tests.launch.test_fastpath import bytecodes
-from tests.support.kernels import define
+from tests.support.kernels import define, kernel
 
 stream = Device.host().new_stream()
 ROOT = Path(__file__).parents[2]
@@ -138,6 +138,12 @@ def test_a_dict_costs_no_more_bytecodes(items: dict[Any, Any], count: int) -> No
     same = captures.watch()
     assert same()
     assert bytecodes(same) == count
+
+
+def test_nan_is_no_key() -> None:
+    """No lookup by its text finds it."""
+    with pytest.raises(ct.KernelTypeError, match="keys that are no numbers"):
+        filled(kernel("def k(y: Mut):\n    y.store(TABLE['a'] + 0 * y.load())\n", TABLE={"a": 1.0, float("nan"): 2.0}))
 
 
 def test_a_bound_launch_and_a_graph_keep_what_they_were_made_of() -> None:
