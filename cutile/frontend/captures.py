@@ -94,6 +94,17 @@ def is_frozen(value: Any) -> bool:
     return not isinstance(value, type) and parameters is not None and parameters.frozen
 
 
+GIVE_FIELD_A_VALUE = "A field with init=False gets a value in __post_init__, or from a default."
+
+
+def field_without_value(instance: Any) -> str | None:
+    """The first field of a dataclass's instance that nothing has set; None without one.
+
+    Such a field is declared with `init=False`, or was deleted.
+    """
+    return next((each.name for each in dataclasses.fields(instance) if not hasattr(instance, each.name)), None)
+
+
 @dataclass
 class Captures:
     """Everything from outside the kernel that a compilation read."""
@@ -232,6 +243,12 @@ def compile_time(value: Any, name: str, captures: Captures) -> Any:
         )
     if is_frozen(item_):
         kind: Any = captures.read(item_, "$.__class__", item_.__class__)
+        absent = field_without_value(item_)
+        if absent is not None:
+            raise KernelTypeError(
+                f"{name!r} comes from outside the kernel, and is a {kind.__name__} whose field {absent!r} has no value",
+                remedy=GIVE_FIELD_A_VALUE,
+            )
         fields = (captures.attribute(item_, each.name) for each in dataclasses.fields(kind))
         return Record(kind, tuple(compile_time(each, name, captures) for each in fields))
     if dataclasses.is_dataclass(item_):
