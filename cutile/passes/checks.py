@@ -186,7 +186,9 @@ class _Asserting:
         if isinstance(op, CheckTile):
             extent = rewriter.builder.value(TensorDim(x=op.x, axis=op.axis))
             raised = rewriter.builder.value(Add(x=extent, y=rewriter.builder.constant(op.step - 1)))
-            count = rewriter.builder.value(FloorDiv(x=raised, y=rewriter.builder.constant(op.step)), "count")
+            # Beside a constant index nothing tells an assertion that this is the count (`ops.debug.subjects`).
+            name = "count" if op.index in self._constants else ""
+            count = rewriter.builder.value(FloorDiv(x=raised, y=rewriter.builder.constant(op.step)), name)
             name = repr(op.x.name) if op.x.name else "a view"
             what = f"the tile index along axis {op.axis} of {name}, in tiles of {op.step},"
             self._within(op, op.index, None, count, what, rewriter.builder)
