@@ -17,7 +17,7 @@ from cutile.compile.declared import DEFAULT_DECLARED, Declared, cap_alignment
 from cutile.compile.driver import Compiled, Request, compile_kernel, render
 from cutile.compile.facts import Fact, generics_key
 from cutile.compile.specialize import Specialization, generic_values, specialize
-from cutile.errors import KernelError, outer_frames
+from cutile.errors import KernelError, hide_own_frames
 from cutile.frontend.signature import Signature, read_signature, refuse_pointers
 from cutile.frontend.source import as_it_is, take_source
 
@@ -201,7 +201,8 @@ class Plan:
         try:
             compiled = self._compiled.get(target, lambda: compile_kernel(self.request(target)))
         except KernelError as error:
-            raise error.with_traceback(outer_frames(error)) from error.__cause__
+            hide_own_frames(error)
+            raise
         if not compiled.program.captures.unchanged():
             self._compiled.forget(target)
             compiled = self._compiled.get(target, lambda: compile_kernel(self.request(target)))
@@ -223,7 +224,8 @@ class Plan:
         try:
             return render(self.request(target), stage)
         except KernelError as error:
-            raise error.with_traceback(outer_frames(error)) from error.__cause__
+            hide_own_frames(error)
+            raise
 
     def __len__(self) -> int:
         return len(self._compiled) + sum(map(len, self._variants.values()))
