@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cutile.backend.cuda.held_rows import MAX_BESIDE, Held, held_in, held_rows
-from cutile.backend.cuda.lowering_context import LoweringContext, layouts_of
+from cutile.backend.cuda.lowering_context import Lack, LoweringContext, Refusal, layouts_of
 from cutile.backend.cuda.ops import (
     ClusterArrive,
     ClusterRank,
@@ -117,11 +117,11 @@ class Cut:
 
     Attributes:
         blocks: thread blocks of a tile block; 0 where no row is reduced.
-        refusal: why the kernel lacks the cluster that the author asks for; empty where it lacks nothing.
+        refusal: why the kernel lacks the cluster that the author asks for; None where it lacks nothing.
     """
 
     blocks: int
-    refusal: str
+    refusal: Refusal | None
 
 
 def cut_rows(function: Function, arch: Architecture, options: CompileOptions) -> tuple[Function, CompileOptions, Cut]:
@@ -142,8 +142,8 @@ def cut_rows(function: Function, arch: Architecture, options: CompileOptions) ->
     return held_rows(function, row, plan.parts, plan.warps), replace(options, num_worker_warps=plan.warps), cut
 
 
-def _refusal(blocks: int, arch: Architecture, requested: int) -> str:
-    """Why a kernel lacks the cluster that was asked for; empty if it has it.
+def _refusal(blocks: int, arch: Architecture, requested: int) -> Refusal | None:
+    """Why a kernel lacks the cluster that was asked for; None if it has it.
 
     Args:
         blocks: thread blocks of the cluster that the kernel has; 0 or 1: it has none.
@@ -151,13 +151,13 @@ def _refusal(blocks: int, arch: Architecture, requested: int) -> str:
         requested: thread blocks of the cluster that the author asks for; 1: none.
     """
     if requested in (1, blocks):
-        return ""
+        return None
     reason = f"{requested} blocks to a cluster are asked for"
     if arch.major < CLUSTERS_SINCE:
-        return f"{reason}: {arch.name} has no clusters"
+        return Refusal(reason, Lack.CLUSTER, f"{arch.name} has no clusters")
     if requested not in CLUSTERS:
-        return f"{reason}; 1, 2, 4 or 8 share a row"
-    return f"{reason}: there is no row that they would share"
+        return Refusal(f"{reason}; 1, 2, 4 or 8 share a row", Lack.CLUSTER)
+    return Refusal(reason, Lack.CLUSTER, "there is no row that they would share")
 
 
 def plan_row(function: Function, row: RowAxis, arch: Architecture, options: CompileOptions) -> RowPlan | None:

@@ -12,6 +12,7 @@ from cutile.backend.cuda.budget import shared_room
 from cutile.backend.cuda.half_products import halve_products
 from cutile.backend.cuda.long_rows import cut_rows, number_tiles, power_sums
 from cutile.backend.cuda.lower import lower as lower_for_one_group
+from cutile.backend.cuda.lowering_context import Refusal
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused
 from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
 from cutile.backend.cuda.pipeline.plan import Plan
@@ -67,9 +68,11 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
     # Thread blocks on one multiprocessor share its memory.
     share = replace(arch, shared_bytes=shared_room(arch, options.occupancy or 1))
     pipelined = _specialised(Kernel(rotated), share, options, plan, target.units)
-    if isinstance(pipelined, str) and rotated is not swapped:  # a rotated loop holds more registers, which may not fit
+    if (
+        isinstance(pipelined, Refusal) and rotated is not swapped
+    ):  # a rotated loop holds more registers, which may not fit
         pipelined = _specialised(Kernel(swapped), share, options, plan, target.units)
-    if isinstance(pipelined, str):
+    if isinstance(pipelined, Refusal):
         lowered = lower_for_one_group(function, target, options)
         reasons.append(("pipelines", pipelined))
     else:
@@ -78,7 +81,9 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
     return lowered
 
 
-def _specialised(kernel: Kernel, arch: Architecture, options: CompileOptions, rules: Rules, sms: int) -> Function | str:
+def _specialised(
+    kernel: Kernel, arch: Architecture, options: CompileOptions, rules: Rules, sms: int
+) -> Function | Refusal:
     """The kernel by specialised warps, or the reason why these rules cannot plan it.
 
     Only the lowered kernel says how much shared memory it needs beside its stages. If there is too little, it is
@@ -101,12 +106,12 @@ def _specialised(kernel: Kernel, arch: Architecture, options: CompileOptions, ru
     return plan_
 
 
-def _plan(kernel: Kernel, arch: Architecture, rules: Rules, options: CompileOptions, pieces: int = 0) -> Plan | str:
+def _plan(kernel: Kernel, arch: Architecture, rules: Rules, options: CompileOptions, pieces: int = 0) -> Plan | Refusal:
     """The plan by some rules, or the reason why there is none.
 
     `pieces` replaces those of the options, if it is not 0.
     """
     try:
         return rules(kernel, arch, replace(options, num_pieces=pieces) if pieces else options)
-    except Refused as reason:
-        return str(reason)
+    except Refused as error:
+        return error.refusal

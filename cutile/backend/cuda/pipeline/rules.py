@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from cutile.backend.cuda.budget import SPARE_REGISTERS, registers
+from cutile.backend.cuda.lowering_context import Lack
 from cutile.backend.cuda.mma_layouts import across_accumulator, assign_layouts, group_accumulator
 from cutile.backend.cuda.pipeline.accumulators import among_three
 from cutile.backend.cuda.pipeline.epilogue import tma_stores_of
@@ -57,11 +58,13 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
         Refused: no plan fits the kernel; the text says why.
     """
     kernel.require_specialisable(arch)
-    require((options.num_cta_in_cga or 1) == 1, f"{options.num_cta_in_cga} blocks to a cluster are asked for")
+    cluster = options.num_cta_in_cga or 1
+    require(cluster == 1, f"{cluster} blocks to a cluster are asked for", Lack.CLUSTER)
     hows = {op: instructions_of(op, kernel.definitions) for op in kernel.products}
     warpgroups = _warpgroups(hows)
     warps = options.num_worker_warps
-    require(warps in (None, 4 * warpgroups), f"{warps} worker warps are asked for, the tiles have {4 * warpgroups}")
+    usual = 4 * warpgroups
+    require(warps in (None, usual), f"{warps} worker warps are asked for, the tiles have {usual}", Lack.WARPS)
     dots: dict[Op, Dot] = {op: _dot(kernel, op, how, warpgroups) for op, how in hows.items()}
     blocks = list(blocks_of(kernel.function.body))
     _interleave(kernel, dots, warpgroups)
@@ -91,8 +94,8 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     else:
         schedule = division(kernel, loop, dots[kernel.products[0]], warpgroups, tiles, options)
     if isinstance(schedule, Cooperative):
-        undivided = f"{options.num_pieces} pieces of a tile block are asked for: {schedule.undivided}"
-        require((options.num_pieces or 1) == 1, undivided)
+        pieces = options.num_pieces or 1
+        require(pieces == 1, f"{pieces} pieces of a tile block are asked for", Lack.PIECES, schedule.undivided)
     scheduled = replace(
         drafted,
         occupancy=options.occupancy or 1,
