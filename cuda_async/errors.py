@@ -195,9 +195,9 @@ def shows_place(error: BaseException) -> bool:
 
 
 def hide_own_frames(error: BaseException) -> None:
-    """Leave `outer_frames` alone in the traceback of an error that shows its place, for a `raise` behind this call.
+    """Leave `outer_frames` alone in the traceback of an error that shows its place.
 
-    Nor is the error shown that it was raised from, unless it names it as its cause.
+    A bare `raise` follows this call. Nor is the error shown that it was raised from, unless it names it as its cause.
     """
     if shows_place(error):
         error.__traceback__, error.__suppress_context__ = outer_frames(error), True

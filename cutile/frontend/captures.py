@@ -49,9 +49,9 @@ class Read:
         return self.expression.replace("$", owner)
 
     def test(self, owner: str, value: str) -> tuple[str, Any]:
-        """A quick test that nothing has changed, with names for the object and a value, and the value.
+        """A quick test that nothing has changed, as text, and its value.
 
-        Where it fails, `unchanged` decides.
+        The object and the value get names. Where it fails, `unchanged` decides.
         """
         if self.expression != KEYS:
             return f"{self.of(owner)} is {value}", self.value
@@ -98,7 +98,7 @@ GIVE_FIELD_A_VALUE = "A field with init=False gets a value in __post_init__, or 
 
 
 def field_without_value(instance: Any) -> str | None:
-    """The first field of a dataclass's instance that nothing has set; None without one.
+    """The first field of an instance that nothing has set; None without one.
 
     Such a field is declared with `init=False`, or was deleted.
     """
@@ -191,7 +191,7 @@ class Captures:
 
 
 def _literal(key: float | str) -> str:
-    """A dict's key as Python's text. A member of an enumeration is its number or string."""
+    """A dict's key as Python's text; of an enumeration, its number or string."""
     if isinstance(key, str):
         return str.__repr__(key).replace("$", "\\x24")  # a `$` would stand for the dict (`Read`)
     if isinstance(key, float):

@@ -17,7 +17,7 @@ from typing import Any
 from cutile.analysis.structure import late_loads
 from cutile.backend.cuda.budget import SYSTEM_BYTES
 from cutile.backend.cuda.long_rows import CLUSTERS_SINCE
-from cutile.backend.cuda.lowering_context import Lack, Refusal, layouts_of
+from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops.memory import (
     ConvertLayout,
     StagedMma,
@@ -33,7 +33,7 @@ from cutile.backend.cuda.ops.pipeline import BufferType, Pipeline, PipelineType
 from cutile.backend.cuda.ops.roles import FirstTile, KSplits, NextTile, Roles, SetMaxRegisters, TileIndex
 from cutile.backend.cuda.smem_layout import STEP_BYTES
 from cutile.backend.cuda.smem_sizes import tensor_cores
-from cutile.backend.cuda.target import Architecture, architecture
+from cutile.backend.cuda.target import Architecture, Lack, Refusal, architecture
 from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import is_tile
@@ -293,12 +293,12 @@ def _reason(facts: Mapping[str, Any], kind: Lack) -> str:
 
 
 def _refusals(facts: Mapping[str, Any]) -> list[tuple[str, Refusal]]:
-    """The better plans that the kernel did not get, from the top of the ladder, and why.
+    """The better plans that were refused, from the top of the ladder, and why.
 
     A function that was read from its text has plain text for the reasons.
     """
     refused: Sequence[tuple[str, str]] = facts.get("refused", ())
-    return [(name, each if isinstance(each, Refusal) else Refusal(each)) for name, each in refused]
+    return [(name, Refusal.of(reason)) for name, reason in refused]
 
 
 def kilobytes(nbytes: int) -> str:

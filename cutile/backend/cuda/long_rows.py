@@ -25,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cutile.backend.cuda.held_rows import MAX_BESIDE, Held, held_in, held_rows
-from cutile.backend.cuda.lowering_context import Lack, LoweringContext, Refusal, layouts_of
+from cutile.backend.cuda.lowering_context import LoweringContext, layouts_of
 from cutile.backend.cuda.ops import (
     ClusterArrive,
     ClusterRank,
@@ -36,7 +36,7 @@ from cutile.backend.cuda.ops import (
     RowExpUnit,
 )
 from cutile.backend.cuda.smem_sizes import lane_mask, warp_mask
-from cutile.backend.cuda.target import Architecture
+from cutile.backend.cuda.target import Architecture, Lack, Refusal, asked_for
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.backend.gpu.row_axis import RowAxis, Store, reduced_in, row_axis
@@ -152,12 +152,11 @@ def _refusal(blocks: int, arch: Architecture, requested: int) -> Refusal | None:
     """
     if requested in (1, blocks):
         return None
-    reason = f"{requested} blocks to a cluster are asked for"
     if arch.major < CLUSTERS_SINCE:
-        return Refusal(reason, Lack.CLUSTER, f"{arch.name} has no clusters")
+        return asked_for(Lack.CLUSTER, requested, detail=f"{arch.name} has no clusters")
     if requested not in CLUSTERS:
-        return Refusal(f"{reason}; 1, 2, 4 or 8 share a row", Lack.CLUSTER)
-    return Refusal(reason, Lack.CLUSTER, "there is no row that they would share")
+        return asked_for(Lack.CLUSTER, requested, "; 1, 2, 4 or 8 share a row")
+    return asked_for(Lack.CLUSTER, requested, detail="there is no row that they would share")
 
 
 def plan_row(function: Function, row: RowAxis, arch: Architecture, options: CompileOptions) -> RowPlan | None:

@@ -1,6 +1,5 @@
 """A lowered function in the making: values, names of layouts, shared memory."""
 
-import enum
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -22,35 +21,6 @@ from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.pointer import TensorAddress
 from cutile.ops.view import LoadView, StoreView
-
-
-class Lack(enum.Enum):
-    """The kind of a refusal: what the kernel, the target or the options lack for a plan."""
-
-    CLUSTER = "thread blocks to a cluster that are asked for"
-    OCCUPANCY = "thread blocks to a multiprocessor that are asked for"
-    ONE_PRODUCT = "one product, and no further one"
-    PIECES = "pieces of a tile block that are asked for"
-    WARPS = "worker warps that are asked for"
-    ELSE = "anything else"
-
-
-class Refusal(str):
-    """Why a kernel has no plan of one kind, as text.
-
-    Attributes:
-        kind: what it lacks.
-        detail: why it lacks what is asked for, where the text has a reason of its own; else the whole text.
-    """
-
-    __slots__ = ("detail", "kind")
-
-    def __new__(cls, text: str, kind: Lack = Lack.ELSE, detail: str = "") -> "Refusal":
-        """`text: detail`, or the text alone."""
-        refusal = super().__new__(cls, f"{text}: {detail}" if detail else text)
-        refusal.kind, refusal.detail = kind, detail or text
-        return refusal
-
 
 SCATTERED = 2
 """Sectors that an access touches, for each that it needs, from which on its tile is better exchanged to another

@@ -12,7 +12,6 @@ from cutile.backend.cuda.budget import shared_room
 from cutile.backend.cuda.half_products import halve_products
 from cutile.backend.cuda.long_rows import cut_rows, number_tiles, power_sums
 from cutile.backend.cuda.lower import lower as lower_for_one_group
-from cutile.backend.cuda.lowering_context import Refusal
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused
 from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
 from cutile.backend.cuda.pipeline.plan import Plan
@@ -23,7 +22,7 @@ from cutile.backend.cuda.pipeline.split_k import launch_division
 from cutile.backend.cuda.pipeline.swap_ab import swap
 from cutile.backend.cuda.pipeline.updates import add_tiles
 from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
-from cutile.backend.cuda.target import Architecture, architecture
+from cutile.backend.cuda.target import Architecture, Refusal, architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import bf16, f16, f32, f64
 from cutile.ir.core import Function
@@ -73,12 +72,10 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
     ):  # a rotated loop holds more registers, which may not fit
         pipelined = _specialised(Kernel(swapped), share, options, plan, target.units)
     if isinstance(pipelined, Refusal):
-        lowered = lower_for_one_group(function, target, options)
         reasons.append(("pipelines", pipelined))
-    else:
-        lowered = pipelined
-    lowered.facts["refused"] = tuple(reasons)
-    return lowered
+        pipelined = lower_for_one_group(function, target, options)
+    pipelined.facts["refused"] = tuple(reasons)
+    return pipelined
 
 
 def _specialised(
@@ -114,4 +111,4 @@ def _plan(kernel: Kernel, arch: Architecture, rules: Rules, options: CompileOpti
     try:
         return rules(kernel, arch, replace(options, num_pieces=pieces) if pieces else options)
     except Refused as error:
-        return error.refusal
+        return Refusal.of(error.args[0])

@@ -6,6 +6,7 @@ What is about clusters, warp groups, or what follows the products has files of i
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from cutile.backend import cuda
 from cutile.backend.cuda.explain import remedy, unused
-from cutile.backend.cuda.lowering_context import Lack, Refusal, layouts_of
+from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import (
@@ -34,7 +35,7 @@ from cutile.backend.cuda.ops import (
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.plans import lower
 from cutile.backend.cuda.smem_layout import SmemLayout
-from cutile.backend.cuda.target import architecture
+from cutile.backend.cuda.target import Lack, Refusal, architecture
 from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f64, i16, i32, i64, u32
@@ -199,10 +200,10 @@ def test_every_refusal_of_an_option_has_a_kind() -> None:
     calls: list[str] = []
     for file in Path(cuda.__path__[0]).rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("require", "Refusal", "Refused"):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("require", "Refusal", "Refused", "asked_for"):
                 text = ast.unparse(node)
-                if "asked for" in text or "not one" in text:
-                    assert "Lack." in text, f"{file.name}:{node.lineno}"
+                if "asked_for" in text or "asked for" in text or "not one" in text:
+                    assert re.search(r"\bLack\.|\bkind\b", text), f"{file.name}:{node.lineno}"
                     calls.append(text)
     assert len(calls) >= 5
 

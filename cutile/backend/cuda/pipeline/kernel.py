@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cutile.analysis.structure import why_linear
-from cutile.backend.cuda.lowering_context import Lack, Refusal
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.backend.gpu.op_facts import blocks_of, only_asserts, parents_of
@@ -20,29 +19,17 @@ from cutile.ops.view import StoreView
 
 
 class Refused(Exception):
-    """A requirement does not hold; the text is the reason."""
-
-    @property
-    def refusal(self) -> Refusal:
-        """The reason with its kind."""
-        reason = self.args[0]
-        return reason if isinstance(reason, Refusal) else Refusal(str(reason))
+    """A requirement does not hold; the text is the reason, perhaps a `Refusal`."""
 
 
-def require(holds: bool, reason: str, kind: Lack = Lack.ELSE, detail: str = "") -> None:
+def require(holds: bool, reason: str) -> None:
     """A requirement.
-
-    Args:
-        holds: whether it holds.
-        reason: why there is no plan where it does not.
-        kind: what is lacking then.
-        detail: see `Refusal`.
 
     Raises:
         Refused: it does not hold.
     """
     if not holds:
-        raise Refused(Refusal(reason, kind, detail))
+        raise Refused(reason)
 
 
 @dataclass(frozen=True, eq=False)

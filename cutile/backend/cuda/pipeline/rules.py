@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from cutile.backend.cuda.budget import SPARE_REGISTERS, registers
-from cutile.backend.cuda.lowering_context import Lack
 from cutile.backend.cuda.mma_layouts import across_accumulator, assign_layouts, group_accumulator
 from cutile.backend.cuda.pipeline.accumulators import among_three
 from cutile.backend.cuda.pipeline.epilogue import tma_stores_of
@@ -21,7 +20,7 @@ from cutile.backend.cuda.pipeline.slice import producer_slice
 from cutile.backend.cuda.pipeline.split_k import division, summing_loop
 from cutile.backend.cuda.pipeline.stages import groups_of, with_stages
 from cutile.backend.cuda.smem_layout import WARPGROUP, WGMMA_ROWS, SmemLayout, smem_layout_fits
-from cutile.backend.cuda.target import Architecture
+from cutile.backend.cuda.target import Architecture, Lack, asked_for
 from cutile.backend.gpu.layout import Layout, round_up
 from cutile.backend.gpu.layout_assignment import LayoutAssignment, is_tile
 from cutile.backend.gpu.op_facts import blocks_of, constant_of, reads
@@ -58,13 +57,11 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
         Refused: no plan fits the kernel; the text says why.
     """
     kernel.require_specialisable(arch)
-    cluster = options.num_cta_in_cga or 1
-    require(cluster == 1, f"{cluster} blocks to a cluster are asked for", Lack.CLUSTER)
+    require((options.num_cta_in_cga or 1) == 1, asked_for(Lack.CLUSTER, options.num_cta_in_cga))
     hows = {op: instructions_of(op, kernel.definitions) for op in kernel.products}
     warpgroups = _warpgroups(hows)
     warps = options.num_worker_warps
-    usual = 4 * warpgroups
-    require(warps in (None, usual), f"{warps} worker warps are asked for, the tiles have {usual}", Lack.WARPS)
+    require(warps in (None, 4 * warpgroups), asked_for(Lack.WARPS, warps, f", the tiles have {4 * warpgroups}"))
     dots: dict[Op, Dot] = {op: _dot(kernel, op, how, warpgroups) for op, how in hows.items()}
     blocks = list(blocks_of(kernel.function.body))
     _interleave(kernel, dots, warpgroups)
@@ -94,8 +91,7 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     else:
         schedule = division(kernel, loop, dots[kernel.products[0]], warpgroups, tiles, options)
     if isinstance(schedule, Cooperative):
-        pieces = options.num_pieces or 1
-        require(pieces == 1, f"{pieces} pieces of a tile block are asked for", Lack.PIECES, schedule.undivided)
+        require((options.num_pieces or 1) == 1, asked_for(Lack.PIECES, options.num_pieces, "", schedule.undivided))
     scheduled = replace(
         drafted,
         occupancy=options.occupancy or 1,
