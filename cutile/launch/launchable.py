@@ -120,11 +120,11 @@ class FlattenedCall:
         if declared.kind is not tuple:
             if not isinstance(argument, declared.kind):
                 raise ArgumentTypeError(f"{what} must be a {declared.kind.__name__}, got {_type_name(argument)}")
-            for name, each in declared.items:
+            for name, item in declared.items:
                 if not hasattr(argument, name):
                     raise ArgumentTypeError(
                         f"{what} is a {declared.kind.__name__} whose field {name!r} has no value, and must be "
-                        f"{_words_of(each)}; a field with init=False gets a value in __post_init__, or from a default"
+                        f"{_words_of(item)}; a field with init=False gets a value in __post_init__, or from a default"
                     )
             parts = [(f"{path}.{name}", each, getattr(argument, name)) for name, each in declared.items]
             return Whole(declared.kind, tuple(self._take(each, item, where) for where, each, item in parts))
