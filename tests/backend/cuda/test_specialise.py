@@ -186,13 +186,13 @@ KINDS: list[tuple[CompileOptions, Lack, str, str]] = [
 def test_a_refused_option_is_explained_by_its_kind(options: CompileOptions, kind: Lack, what: str, told: str) -> None:
     """Whatever the text of the refusal says."""
     function = gemm_program(bf16, (128, 128), 64)
-    made = lower(function, HOPPER, options)
-    (name, reason), *rest = made.facts["refused"]
+    plan = lower(function, HOPPER, options)
+    (name, reason), *rest = plan.facts["refused"]
     assert reason.kind is kind
     other = Refusal("other words", kind, "another reason")
     assert remedy(other) == what
-    made.facts["refused"] = ((name, other), *rest)
-    assert told in "\n".join(unused(function, made, options, architecture(HOPPER.arch)))
+    plan.facts["refused"] = ((name, other), *rest)
+    assert told in "\n".join(unused(function, plan, options, architecture(HOPPER.arch)))
 
 
 def test_every_refusal_of_an_option_has_a_kind() -> None:
