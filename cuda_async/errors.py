@@ -50,6 +50,7 @@ __all__ = (
     "WouldBlockError",
     "as_text",
     "closest",
+    "hide_own_frames",
     "outer_frames",
     "raise_again",
     "shows_place",
@@ -191,6 +192,15 @@ def shows_place(error: BaseException) -> bool:
     False
     """
     return getattr(error, "shows_place", False) is True
+
+
+def hide_own_frames(error: BaseException) -> None:
+    """Leave `outer_frames` alone in the traceback of an error that shows its place.
+
+    A bare `raise` follows this call. Nor is the error shown that it was raised from, unless it names it as its cause.
+    """
+    if shows_place(error):
+        error.__traceback__, error.__suppress_context__ = outer_frames(error), True
 
 
 def outer_frames(error: BaseException) -> TracebackType | None:

@@ -24,7 +24,7 @@ from cuda_async.core.prerequisite import do_prerequisites
 from cuda_async.core.run import Run, abandon, take_over
 from cuda_async.core.stream import Stream, expect_stream
 from cuda_async.driver.interface import DriverEvent
-from cuda_async.errors import outer_frames, shows_place
+from cuda_async.errors import hide_own_frames
 from cuda_async.site import site_of
 
 __all__ = (
@@ -119,8 +119,7 @@ def sync_on(op: Operation[T], stream: Stream) -> T:
         return enqueued.wait()
     except BaseException as error:
         leave(op, leases, enqueued, error)
-        if shows_place(error):
-            raise error.with_traceback(outer_frames(error)) from error.__cause__
+        hide_own_frames(error)
         raise
 
 
@@ -134,8 +133,7 @@ def _sync_by_run(op: Operation[T], stream: Stream) -> T:
         return run.wait()
     except BaseException as error:
         run.leave(error)
-        if shows_place(error):
-            raise error.with_traceback(outer_frames(error)) from error.__cause__
+        hide_own_frames(error)
         raise
 
 

@@ -32,9 +32,8 @@ from cuda_async.errors import (
     ArgumentTypeError,
     ContextError,
     NotReadyError,
-    outer_frames,
+    hide_own_frames,
     raise_again,
-    shows_place,
     without_traceback,
 )
 from cuda_async.op import DeviceOp
@@ -119,8 +118,7 @@ class CudaGraph(Generic[T]):
         try:
             return _capture(stream, op, user_site())
         except Exception as error:
-            if shows_place(error):
-                raise error.with_traceback(outer_frames(error)) from error.__cause__
+            hide_own_frames(error)
             raise
 
     @overload

@@ -43,7 +43,7 @@ from typing import Any, TypeVar, cast
 # Re-exported: a message shows objects and guesses names alike in both packages.
 from cuda_async.errors import as_text as as_text
 from cuda_async.errors import closest as closest
-from cuda_async.errors import outer_frames as outer_frames
+from cuda_async.errors import hide_own_frames as hide_own_frames
 
 _PACKAGE = str(Path(__file__).resolve().parent) + os.sep
 

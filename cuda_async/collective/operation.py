@@ -153,14 +153,16 @@ class BoundCollective:
         and nobody has waited for them. On this rank `stream.synchronize()` raises the error.
 
         Raises:
-            OwnershipError: another operation borrows an operand in a conflicting way; this rank has not called then.
+            OwnershipError: another operation borrows an operand in a conflicting way, or a graph uses one that is
+                written; this rank has not called then.
             CollectiveError: a communicator of GPUs is broken or closed. One of the CPU raises it in waiters.
             DeviceError: the device was lost.
         """
         stream = self._stream
         with stream.submission:
             stream.continue_run()
-            if any(contested(use.storage.leases) for use in self._uses):  # seldom; comparing the ranges takes a while
+            # Seldom; comparing the ranges takes a while.
+            if any(contested(use.storage.leases, use.write) for use in self._uses):
                 refuse_conflicts(self._uses, self, self._site)
             stream.driver.enter()  # NCCL asks for the thread's current GPU
             try:

@@ -424,25 +424,27 @@ def end(leases: Iterable[Lease]) -> None:
         lease.guarded = lease.uses = ()
 
 
-def contested(held: Sequence[Lease]) -> bool:
+def contested(held: Sequence[Lease], write: bool) -> bool:
     """Whether leases of a list may conflict with work that holds none itself.
 
-    Those of graphs do not: such work is ordered with a graph's launches by streams.
+    Those of graphs conflict with writes alone.
     """
-    return any(not lease.guards for lease in held)
+    return any(write or not lease.guards for lease in held)
 
 
 def refuse_conflicts(uses: Sequence[Use], owner: object, site: Place) -> None:
-    """Raise as `lend` would, but lend nothing.
+    """Raise as `lend` and a run would, but lend nothing.
 
     For work that is ordered by streams alone, and holds no lease while it runs.
 
     Raises:
-        OwnershipError: a use overlaps one that is held and one of the two writes.
+        OwnershipError: a use overlaps one that is held and one of the two writes, or is a write of a graph's operand.
     """
     lease = Lease(uses, owner, site)
     try:
         enter(lease)
+        if lease.guarded:
+            check_guards((lease,), current_holder())
     finally:
         end((lease,))
 

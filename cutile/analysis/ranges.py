@@ -110,11 +110,11 @@ class Ranges:
         count = self.of(number).launch_known if isinstance(number, Value) else None
         if count is None:
             view = self._views.setdefault(tensor, len(self._views))
-            return Affine.of(Atom(f"{ONLY_IN_THE_KERNEL}extent {axis} of view {view}", 1, MAX_EXTENT))
+            return Affine.of(Atom(f"{ONLY_IN_THE_KERNEL}extent {axis} of view {view}", 0, MAX_EXTENT))
         if len(count.terms) != 1 or count != Affine.of(count.terms[0][0]):
             return count
-        atom = count.terms[0][0]  # the author of a view promises extents that a tensor may have
-        return Affine.of(Atom(atom.text, max(atom.low or 1, 1), min(atom.high or MAX_EXTENT, MAX_EXTENT)))
+        atom = count.terms[0][0]  # a view has extents that a tensor may have; a part of a tensor may be empty
+        return Affine.of(Atom(atom.text, max(atom.low or 0, 0), min(atom.high or MAX_EXTENT, MAX_EXTENT)))
 
     def tiles(self, tensor: Value, axis: int, step: int) -> Affine:
         """How many tiles begin in a tensor at multiples of `step`."""

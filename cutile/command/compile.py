@@ -125,8 +125,13 @@ def load_kernel(file: Path, name: str) -> Kernel:
         raise ArgumentError(f"{file} is no Python file")
     module = importlib.util.module_from_spec(spec)
     # An import lists its module before it runs it: dataclasses, for one, look up the module of a class there.
-    sys.modules.setdefault(spec.name, module)
-    spec.loader.exec_module(module)
+    is_listed = sys.modules.setdefault(spec.name, module) is module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        if is_listed:  # as an import does: a later one of this name would find the half of a module
+            sys.modules.pop(spec.name, None)
+        raise
     kernels = {key: value for key, value in vars(module).items() if isinstance(value, Kernel)}
     if name not in kernels:
         raise ArgumentError(f"{file} has no kernel {name!r}; it has {', '.join(kernels) or 'none'}")

@@ -19,7 +19,7 @@ import numpy as np
 
 from cutile.dtypes import DType, DTypeLike, DTypeMeta, as_dtype
 from cutile.errors import GenericsError
-from cutile.frontend.captures import is_frozen
+from cutile.frontend.captures import GIVE_FIELD_A_VALUE, field_without_value, is_frozen
 from cutile.ops.memory import MAX_EXTENT
 
 _PLAIN = (bool, int, float, str, types.NoneType, enum.Enum, DTypeMeta, types.FunctionType, types.BuiltinFunctionType)
@@ -57,6 +57,12 @@ def _plain(value: Any, what: str) -> Any:
         make: Any = getattr(value, "_make", None)  # pyright: ignore[reportUnknownArgumentType]
         return tuple(items) if make is None else make(items)
     if is_frozen(value):
+        absent = field_without_value(value)
+        if absent is not None:
+            raise GenericsError(
+                f"{what} is a {type(value).__name__} whose field {absent!r} has no value, and must be a constant; "
+                f"{GIVE_FIELD_A_VALUE[0].lower()}{GIVE_FIELD_A_VALUE[1:-1]}"
+            )
         for field in dataclasses.fields(value):
             _plain(getattr(value, field.name), f"{what}: its field {field.name!r}")  # for its error alone
         return value

@@ -17,7 +17,7 @@ from cutile.compile.declared import DEFAULT_DECLARED, Declared, cap_alignment
 from cutile.compile.driver import Compiled, Request, compile_kernel, render
 from cutile.compile.facts import Fact, generics_key
 from cutile.compile.specialize import Specialization, generic_values, specialize
-from cutile.errors import KernelError, outer_frames
+from cutile.errors import KernelError, hide_own_frames
 from cutile.frontend.signature import Signature, read_signature, refuse_pointers
 from cutile.frontend.source import as_it_is, take_source
 
@@ -203,8 +203,9 @@ class Plan:
             if not compiled.program.captures.unchanged():
                 self._compiled.forget(target)
                 compiled = self._compiled.get(target, lambda: compile_kernel(self.request(target)))
-        except KernelError as error:  # without the compiler's frames: its text shows the place in the kernel
-            raise error.with_traceback(outer_frames(error)) from error.__cause__
+        except KernelError as error:  # its text shows the place in the kernel
+            hide_own_frames(error)
+            raise
         self._last = (target, compiled)  # one tuple, so that threads never see one's target with another's kernel
         return compiled
 
@@ -223,7 +224,8 @@ class Plan:
         try:
             return render(self.request(target), stage)
         except KernelError as error:
-            raise error.with_traceback(outer_frames(error)) from error.__cause__
+            hide_own_frames(error)
+            raise
 
     def __len__(self) -> int:
         return len(self._compiled) + sum(map(len, self._variants.values()))

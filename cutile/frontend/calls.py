@@ -345,12 +345,8 @@ def _invoke_partial(
     frame: Frame, part: functools.partial[Any], name: str, args: list[Any], kwargs: dict[str, Any], node: ast.AST
 ) -> Any:
     captures = frame.captures
-    captures.read(part.keywords, "len($)", len(part.keywords))
     first = [compile_time(each, name, captures) for each in part.args]
-    named = {
-        key: compile_time(captures.read(part.keywords, f"$[{key!r}]", each), key, captures)
-        for key, each in part.keywords.items()
-    }
+    named = {key: compile_time(each, key, captures) for key, each in captures.items(part.keywords).items()}
     return invoke(frame, part.func, [*first, *args], {**named, **kwargs}, node)
 
 

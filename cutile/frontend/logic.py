@@ -24,16 +24,31 @@ from cutile.ops.cast import Convert
 _FLAG = TileType(bool_)
 
 
+def is_cheap(block: Block) -> bool:
+    """Whether a block is of scalars alone, without effects and without regions."""
+    return all(map(_is_cheap, block.operations))
+
+
 def _is_cheap(op: Op) -> bool:
-    """Whether an operation is of scalars alone, without an effect and without regions."""
     values = [value.type for value in (*op.operands, *op.results)]
     small = all(type.is_scalar for type in values if isinstance(type, TileType))
     return op.effect is Effect.NONE and not op.regions and small
 
 
+def settled(frame: Frame, block: Block, second: Any) -> Any:
+    """A right side's value. A bool becomes a scalar if the block has effects.
+
+    So the block stays. Without effects, `flag and True` does not need it.
+    """
+    if isinstance(second, bool) and any(op.effect >= Effect.WRITE for op in block.operations):
+        with frame.builder.within(block):
+            return frame.emit(Constant(value=second, dtype=bool_, shape=()))
+    return second
+
+
 def conjunction(frame: Frame, first: Value | None, block: Block, second: Value) -> Value:
     """`first and second`, where `block` computes `second`; None stands for true."""
-    if first is None or all(map(_is_cheap, block.operations)):
+    if first is None or is_cheap(block):
         frame.builder.current.operations.extend(block.operations)
         return second if first is None else frame.emit(And(x=first, y=second))
     with frame.builder.within(block):
@@ -42,7 +57,7 @@ def conjunction(frame: Frame, first: Value | None, block: Block, second: Value) 
 
 
 def _disjunction(frame: Frame, first: Value, block: Block, second: Value) -> Value:
-    if all(map(_is_cheap, block.operations)):
+    if is_cheap(block):
         frame.builder.current.operations.extend(block.operations)
         return frame.emit(Or(x=first, y=second))
     with frame.builder.within(block):
@@ -84,7 +99,7 @@ def _operand(frame: Frame, node: ast.BoolOp, position: int) -> Any:
         return branch(frame, condition, *((rest, first) if is_and else (first, rest)), node)
     before = dict(frame.variables)
     with frame.builder.block() as block, frame.dynamic():
-        second = _operand(frame, node, position + 1)
+        second = settled(frame, block, _operand(frame, node, position + 1))
     _refuse_assignment(frame, before, node.values[position + 1])
     if isinstance(second, bool):  # `flag and True`, `flag or False` are the flag; otherwise `second` decides
         return condition if second is is_and else second

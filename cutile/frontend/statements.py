@@ -18,10 +18,12 @@ from cutile.frontend.flow import Flow, assigned, changed_in_place, imported
 from cutile.frontend.for_loops import for_loop, while_loop
 from cutile.frontend.frame import Frame
 from cutile.frontend.inline import define, with_statement
+from cutile.frontend.logic import changed, conjunction, is_cheap, settled
 from cutile.frontend.operators import truth
 from cutile.frontend.simple_statements import assign, break_statement, continue_statement, refuse, return_statement
 from cutile.frontend.structure import children, field_names
 from cutile.frontend.values import FAULTY, MutRef, Record, Table, describe, is_tile
+from cutile.ir import Value
 from cutile.ops.arith import And, Or
 
 # `match`: patterns are decided now. Only a scalar is compared with a constant when the kernel runs.
@@ -50,19 +52,59 @@ def _case(frame: Frame, node: ast.Match, subject: Any, position: int) -> None:
     if condition is False:
         _case(frame, node, subject, position + 1)
         return
-    before = dict(frame.variables)
-    _bind(frame, names)  # before the guard, which reads them
-    if case.guard is not None:
-        condition = _all(frame, [condition, truth(frame, frame.evaluate(case.guard), case.guard)])
+    passed: dict[str, Any] = {}  # the variables behind a guard that holds
+    if case.guard is None:
+        pass
+    elif condition is True:
+        _bind(frame, names)  # where the guard fails they stay bound, as in Python
+        condition = truth(frame, frame.evaluate(case.guard), case.guard)
+        names = {}
+    else:
+        condition, passed = _guarded(frame, node, case.guard, condition, names)
+        names = {}
 
     def body() -> None:
+        _bind(frame, names)
+        frame.variables.update(passed)
         frame.execute(case.body)
 
-    def rest() -> None:
-        frame.variables = dict(before)
-        _case(frame, node, subject, position + 1)
+    branch(frame, condition, body, lambda: _case(frame, node, subject, position + 1), node)
 
-    branch(frame, condition, body, rest, node)
+
+def _guarded(
+    frame: Frame, node: ast.Match, guard: ast.expr, matches: Value, names: dict[str, tuple[Any, ast.AST]]
+) -> tuple[Any, dict[str, Any]]:
+    """A guard behind a pattern that run time decides.
+
+    Returns whether the pattern matches and the guard holds, and the variables if so. The guard is computed where the
+    pattern matches. Behind it the frame's variables are those for the next cases: names are bound where it matched.
+    """
+    before, places = dict(frame.variables), dict(frame.places)
+    with frame.builder.block() as block, frame.dynamic():
+        _bind(frame, names)
+        bound = dict(frame.variables)
+        holds = settled(frame, block, truth(frame, frame.evaluate(guard), guard))
+    passed, hoisted = dict(frame.variables), is_cheap(block)
+    if not hoisted and changed(frame, bound):
+        frame.syntax_error(
+            guard,
+            "an assignment (:=) in a guard whose pattern is decided at run time is not compiled in a kernel",
+            "Assign on a line of its own, before the `match` or in the case.",
+        )
+    frame.variables, frame.places = before, places
+    if isinstance(holds, bool):
+        if hoisted:  # for what the guard assigns
+            frame.builder.current.operations.extend(block.operations)
+        condition = matches if holds else False
+    else:
+        condition = conjunction(frame, matches, block, holds)
+
+    def keep() -> None:
+        _bind(frame, names)
+        frame.variables.update(passed)
+
+    branch(frame, matches, keep, lambda: None, node)
+    return condition, passed
 
 
 def _bind(frame: Frame, names: dict[str, tuple[Any, ast.AST]]) -> None:

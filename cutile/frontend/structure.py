@@ -159,6 +159,11 @@ def _default(frame: Frame, kind: Any, signature: inspect.Signature, name: str) -
         factory = field.default_factory
         if factory is not dataclasses.MISSING:
             return frame.captures.read(factory, "$()", factory())
+        if field.default is dataclasses.MISSING:  # `init=False`: a call cannot give it
+            frame.type_error(
+                f"{kind.__name__}(): its field {name!r} has no value, since it has init=False and no default",
+                remedy="Give the field a default, or leave init=False out. A kernel calls no __post_init__.",
+            )
         return field.default
     return signature.parameters[name].default
 
@@ -238,8 +243,18 @@ def replaced(frame: Frame, owner: Any, changes: dict[str, Any], what: str) -> An
         frame.type_error(
             f"{what}: {kind.__name__} has no field {unknown[0]!r}", remedy=f"Its fields are {', '.join(names)}."
         )
-    items = owner.items if isinstance(owner, Record) else items_of(owner)
-    return rebuilt(owner, tuple(changes.get(name, item) for name, item in zip(names, items, strict=True)))
+    fixed = {x.name for x in dataclasses.fields(kind) if not x.init} if isinstance(owner, Record) else set[str]()
+    if refused := sorted(changes.keys() & fixed):
+        frame.type_error(
+            f"{what}: the field {refused[0]!r} of {kind.__name__} has init=False, so that no call gives it",
+            remedy="Leave init=False out of the field, or the field out of the call.",
+        )
+    if isinstance(owner, Record):  # as Python does: the class is called, with the fields that its call takes
+        values = dict(zip(names, owner.items, strict=True)) | changes
+        return construct(
+            frame, kind, [], {x.name: values[x.name] for x in dataclasses.fields(kind) if x.init}, frame.node
+        )
+    return rebuilt(owner, tuple(changes.get(name, item) for name, item in zip(names, items_of(owner), strict=True)))
 
 
 @method(tuple, "_replace")

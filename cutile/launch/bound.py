@@ -142,7 +142,8 @@ class BoundLaunch:
 
         Raises:
             ArgumentTypeError: there are arguments; `set` changes those of the launch.
-            OwnershipError: another operation holds an argument in a conflicting way.
+            OwnershipError: another operation holds an argument in a conflicting way, or a graph uses one that this
+                launch writes.
             DeviceError: the device was lost, or an earlier operation that was to write an argument failed.
         """
         if others:
@@ -157,7 +158,7 @@ class BoundLaunch:
             submission.acquire()
             self._continue_run()
             for storage, write in self._storages:
-                if storage.leases and contested(storage.leases):  # rarely: compare the byte ranges only then
+                if storage.leases and contested(storage.leases, write):  # rarely: compare the byte ranges only then
                     refuse_conflicts(self._uses(), self, self._site)
                 storage.order(stream, write)
             self._launch()

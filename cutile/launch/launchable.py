@@ -129,7 +129,13 @@ class FlattenedCall:
         if declared.kind is not tuple:
             if not isinstance(argument, declared.kind):
                 raise ArgumentTypeError(f"{what} must be a {declared.kind.__name__}, got {type_name(argument)}")
-            parts = [(f"{path}.{name}", each, getattr(argument, name, None)) for name, each in declared.items]
+            for name, item in declared.items:
+                if not hasattr(argument, name):
+                    raise ArgumentTypeError(
+                        f"{what} is a {declared.kind.__name__} whose field {name!r} has no value, and must be "
+                        f"{_words_of(item)}; a field with init=False gets a value in __post_init__, or from a default"
+                    )
+            parts = [(f"{path}.{name}", each, getattr(argument, name)) for name, each in declared.items]
             return Whole(declared.kind, tuple(self._take(each, item, where) for where, each, item in parts))
         if not isinstance(argument, tuple | list):
             raise ArgumentTypeError(f"{what} must be a tuple or a list, got {type_name(argument)}")
@@ -148,13 +154,26 @@ class FlattenedCall:
         )
 
 
+def _words_of(declared: Declared) -> str:
+    """What a parameter takes, in words."""
+    if isinstance(declared, Maybe):
+        return f"{_words_of(declared.item)}, or None"
+    if isinstance(declared, Fixed):
+        return "a constant"
+    if isinstance(declared, Group):
+        return f"a {declared.kind.__name__}"
+    if declared.kind == "scalar":
+        return f"a scalar of {declared.dtype}"
+    return "a partition" if declared.kind == "mut" else f"a {'pointer' if declared.kind == 'pointer' else 'tensor'}"
+
+
 def leaves_of(arguments: Iterable[Any]) -> Iterator[Any]:
     """The parts of arguments, whatever groups they are in."""
     for item in arguments:
         if isinstance(item, tuple | list):
             yield from leaves_of(item)  # pyright: ignore[reportUnknownArgumentType]
         elif dataclasses.is_dataclass(item) and not isinstance(item, type) and not hasattr(item, "__kernel_input__"):
-            yield from leaves_of(getattr(item, field.name) for field in dataclasses.fields(item))
+            yield from leaves_of(getattr(item, field.name, None) for field in dataclasses.fields(item))
         else:
             yield item
 

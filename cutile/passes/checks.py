@@ -186,7 +186,9 @@ class _Asserting:
         if isinstance(op, CheckTile):
             extent = rewriter.builder.value(TensorDim(x=op.x, axis=op.axis))
             raised = rewriter.builder.value(Add(x=extent, y=rewriter.builder.constant(op.step - 1)))
-            count = rewriter.builder.value(FloorDiv(x=raised, y=rewriter.builder.constant(op.step)))
+            # Beside a constant index nothing tells an assertion that this is the count (`ops.debug.subjects`).
+            name = "count" if op.index in self._constants else ""
+            count = rewriter.builder.value(FloorDiv(x=raised, y=rewriter.builder.constant(op.step)), name)
             name = repr(op.x.name) if op.x.name else "a view"
             what = f"the tile index along axis {op.axis} of {name}, in tiles of {op.step},"
             self._within(op, op.index, None, count, what, rewriter.builder)
@@ -202,13 +204,16 @@ class _Asserting:
         None for `low` is 0.
         """
         # An assertion that fails tells the integers that it compares, but no constants (`structure.subjects`).
-        most = f": there are {self._constants[count]}" if low is None and count in self._constants else ""
+        numbers = [f"it is {self._constants[index]}"] if index in self._constants else []
+        if low is None and count in self._constants:
+            numbers.append(f"there are {self._constants[count]}")
+        constants = f": {', and '.join(numbers)}" if numbers else ""
         index, count, *rest = _alike([index, count, *([] if low is None else [low])], builder)
         low = rest[0] if rest else builder.constant(0, index.tile.dtype)
         not_before = builder.value(Ge(x=index, y=low))
         before_end = builder.value(Lt(x=index, y=count))
         both = builder.value(And(x=not_before, y=before_end))
-        self._require(op, both, f"{what} is out of range{most}", builder)
+        self._require(op, both, f"{what} is out of range{constants}", builder)
 
     def _require(self, op: Op, condition: Value, message: str, builder: Builder) -> None:
         """Assert a condition, of a tile for all elements, at the line of `op`."""

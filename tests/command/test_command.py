@@ -8,6 +8,7 @@ import json
 import subprocess
 import sys
 import tomllib
+import types
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from cuda_async.installed import install_command
 from cutile.backend.registry import BACKENDS
 from cutile.command import main
+from cutile.command.compile import load_kernel
 from cutile.command.groups import GROUPS
 from cutile.command.ops import FIRST_HOUR, catalogue, page, title_of
 from cutile.installation import NEEDS, Need
@@ -261,6 +263,20 @@ class Setting:
 def twice(y: ct.Mut, x: ct.Tensor):
     y.store(ct.load_tile_like(x, y) * 2)
 """
+
+
+@pytest.mark.parametrize("listed_before", [False, True])
+def test_a_file_that_fails_leaves_no_module(
+    listed_before: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, other = tmp_path / "fails_half_way.py", types.ModuleType("fails_half_way")
+    file.write_text("FIRST = 1\nraise ValueError('half way')\n")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    if listed_before:
+        monkeypatch.setitem(sys.modules, "fails_half_way", other)
+    with pytest.raises(ValueError, match="half way"):
+        load_kernel(file, "any")
+    assert sys.modules.get("fails_half_way") is (other if listed_before else None)
 
 
 def test_a_file_is_run_as_an_import_runs_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

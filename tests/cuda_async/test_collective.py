@@ -198,6 +198,8 @@ def test_a_bound_call_repeats(make: Callable[..., Ranks]):
     with pytest.raises(OwnershipError, match="argument 'x'"):
         bound[0]()
     op.discard()
+    with Affine(x[0].storage, 2, 1).graph_on(streams[0]), pytest.raises(OwnershipError, match="but the graph captured"):
+        bound[0]()
     assert repr(bound[0]).startswith("<bound all_reduce on ")
     for rank in ranks.ranks:
         rank.close()

@@ -434,6 +434,7 @@ BODIES: dict[str, str] = {
     "captured_dataclass_that_may_change": "y.store(y.load() * STATE.total)",
     "replace_unknown_field": "s = replace(State(1), totl=2)",
     "pattern_of_a_tile": "match y.load():\n    case 1:\n        pass",
+    "guard_that_assigns": "match n:\n    case 1 if (k := ct.reduce_max(y.load(), 0)) > 3:\n        y.store(k)",
     "pattern_of_a_mapping": "match n:\n    case {'a': 1}:\n        pass",
     "pattern_of_another_class": "match n:\n    case object():\n        pass",
     "pattern_with_a_wrong_field": "match State(1):\n    case State(totl=1):\n        pass",

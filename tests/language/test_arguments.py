@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -289,3 +289,93 @@ def test_constants_decide_what_is_compiled() -> None:
     np.testing.assert_array_equal(result(asserted(part(), MODE="a")), ONES)
     with pytest.raises(KernelTypeError, match="the assertion is false: c"):
         asserted(part(), MODE="c").sync()
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A field that its call does not give."""
+
+    tensor: Tensor
+    count: i32 | int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "count", self.tensor.shape[0])
+
+
+@dataclass(frozen=True)
+class Unset:
+    tensor: Tensor
+    count: i32 | int = field(init=False)
+
+
+@dataclass(frozen=True)
+class Pair:
+    low: Any
+    high: int = field(init=False)
+
+
+@dataclass(frozen=True)
+class Doubled:
+    low: int
+    high: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "high", 2 * self.low)
+
+
+@dataclass(frozen=True)
+class Fixed:
+    low: Any
+    high: int = field(init=False, default=7)
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_a_field_that_a_call_does_not_give(backend: str) -> None:
+    """Set by `__post_init__`, or by a default."""
+    text = """
+def k(y: Mut, m: Measured, *, C: Const):
+    y.store(replace(Fixed(ct.load_tile_like(m.tensor, y)), low=y.load() + 1).high * ct.f32(m.count) + C.high * D.high)
+"""
+    function = kernel(text, Measured=Measured, Fixed=Fixed, replace=replace, D=Doubled(3))
+    with on(backend):
+        assert (result(function(part(), Measured(tensor()), C=Doubled(2))) == 7 * 8 + 4 * 6).all()
+
+
+UNSET: dict[str, tuple[str, str]] = {
+    "argument": (
+        "def k(y: Mut, m: Unset):\n    y.store(y.load())\n",
+        "argument 'm' is a Unset whose field 'count' has no value, and must be a scalar of i32; a field with "
+        "init=False gets a value in __post_init__, or from a default",
+    ),
+    "constant": (
+        "def k(y: Mut, *, C: Const = D):\n    y.store(y.load() * C.low)\n",
+        "'C' is a Pair whose field 'high' has no value, and must be a constant; a field with init=False gets",
+    ),
+    "captured": (
+        "def k(y: Mut):\n    y.store(y.load() * D.low)\n",
+        "'D' comes from outside the kernel, and is a Pair whose field 'high' has no value\n",
+    ),
+    "made": (
+        "def k(y: Mut):\n    y.store(Pair(y.load()).low)\n",
+        "Pair(): its field 'high' has no value, since it has init=False and no default\n",
+    ),
+    "replaced": (
+        "def k(y: Mut):\n    y.store(y.load() * replace(Fixed(1), high=2).high)\n",
+        "replace: the field 'high' of Fixed has init=False, so that no call gives it\n",
+    ),
+    "computed again": (  # Python calls __post_init__: the field would be 8
+        "def k(y: Mut):\n    y.store(y.load() * replace(E, low=4).high)\n",
+        "Doubled has __post_init__, and a kernel makes plain dataclasses only\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", UNSET)
+def test_a_field_without_a_value_is_named(name: str) -> None:
+    text, message = UNSET[name]
+    names = {each.__name__: each for each in (Unset, Pair, Fixed)}
+    function = kernel(text, replace=replace, D=Pair(1), E=Doubled(3), **names)
+    arguments = (part(), Unset(tensor())) if name == "argument" else (part(),)
+    with pytest.raises((ArgumentTypeError, GenericsError, ct.KernelTypeError)) as raised:
+        function(*arguments).sync()
+    assert message in str(raised.value)

@@ -52,6 +52,19 @@ def _code(value: str = "n", parameters: str = "") -> str:
     return f"text_function('def other({parameters}):\\n    return ' + repr({value}) + '\\n').__code__"
 
 
+def _ordered(name: str, items: str) -> str:
+    """A dict, and a function whose result depends on its order."""
+    return (
+        f"{name} = {items}\ndef read_{name}(_=None):\n    r = 0\n    for k in {name}:\n"
+        f"        r = 10 * r + {name}[k]\n    return r\n"
+    )
+
+
+def _reordered(name: str) -> str:
+    """The first item becomes the last one."""
+    return f"k = next(iter({name}))\n{name}[k] = {name}.pop(k)"
+
+
 CAPTURED: dict[str, Captured] = {
     "global": Captured("NUMBER = 1", "NUMBER", "NUMBER = n"),
     "global_tuple": Captured("SIZES = (1, (2, 3))", "SIZES[1][0]", "SIZES = (1, (n, 3))"),
@@ -189,6 +202,46 @@ CAPTURED: dict[str, Captured] = {
         "import collections\nclass Triple(collections.namedtuple('T', 'a')):\n    EXTRA = 1\nTRIPLE = Triple(1)",
         "TRIPLE.EXTRA",
         "Triple.EXTRA = n",
+    ),
+    "dict_item": Captured("WEIGHTS = {'a': 1, 'b': 2}", "WEIGHTS['b']", "WEIGHTS['b'] = n"),
+    "dict_new_item": Captured(
+        "LONGER = {'a': 1}\ndef total():\n    r = 0\n    for k in LONGER:\n        r = r + LONGER[k]\n    return r",
+        "total()",
+        "LONGER[str(n)] = n",
+    ),
+    "dict_order": Captured(_ordered("ORDER", "{'a': 1, 'b': 2, 'c': 3}"), "read_ORDER()", _reordered("ORDER")),
+    "dict_order_of_numbers": Captured(
+        _ordered("PLACES", "{1: 1, 2.5: 2, True + 2: 3}"), "read_PLACES()", _reordered("PLACES")
+    ),
+    "dict_order_of_a_dict_within": Captured(
+        _ordered("INNER", "{'a': 1, 'b': 2, 'c': 3}") + "OUTER = {'x': INNER}\n",
+        "read_INNER(OUTER['x'])",
+        _reordered("INNER"),
+    ),
+    "dict_order_of_a_closure": Captured(
+        "def around():\n    own = {'a': 1, 'b': 2, 'c': 3}\n    def read():\n        r = 0\n        for k in own:\n"
+        "            r = 10 * r + own[k]\n        return r\n    return own, read\nOWN, read_own = around()",
+        "read_own()",
+        _reordered("OWN"),
+    ),
+    "dict_type_of_a_key": Captured(
+        "KINDS = {1: 5}\ndef kinds():\n    r = 0\n    for k in KINDS:\n"
+        "        r = r + (10 if isinstance(k, bool) else 20)\n    return r",
+        "kinds()",
+        "k = KINDS.popitem()[0]\nKINDS[True if type(k) is int else 1] = 5",
+    ),
+    "dict_strange_keys": Captured(
+        "import enum\nclass Kind(enum.IntEnum):\n    ONE = 1\nclass Word(enum.StrEnum):\n    DOLLAR = '$o0'\n"
+        "STRANGE = {'$': 1, Word.DOLLAR: 2, Kind.ONE: 3, float('inf'): 4, -float('inf'): 5, \"'\\n\": 6}\n"
+        "def strange():\n    r = 0\n    for k in STRANGE:\n        r = 10 * r + STRANGE[k]\n    return r",
+        "strange()",
+        "STRANGE[list(STRANGE)[n % 6]] += 1",
+    ),
+    "dict_of_a_partial": Captured(
+        "import functools\ndef ordered(**named):\n    r = 0\n    for k in named:\n        r = 10 * r + named[k]\n"
+        "    return r\nPART = functools.partial(ordered, a=1, b=2, c=3)\nKEYWORDS = PART.keywords",
+        "PART()",
+        _reordered("KEYWORDS"),
     ),
     "item_of_a_tuple_of_classes": Captured("class Row:\n    W = 1\nROWS = (Row,)", "ROWS[0].W", "Row.W = n"),
     "pattern": Captured(

@@ -70,6 +70,44 @@ def test_an_argument_in_the_hands_of_another_op_is_refused(device: Device) -> No
     stream.synchronize()
 
 
+def test_what_a_graph_uses_is_refused_as_an_ordinary_launch_is(device: Device) -> None:
+    """Every pair of operands: those of the graph, one beside them in the same memory, and others."""
+    stream = device.new_stream()
+    whole = api.ones((16,)).sync_on(stream)
+    tensors = {name: api.ones((8,)).sync_on(stream) for name in ("graph's input", "other", "another")}
+    tensors |= {"graph's output": whole.slice([(0, 8)]), "beside the output": whole.slice([(8, 16)])}
+
+    def launched(y: str, x: str, *, bound: bool) -> str:
+        op = AXPY(tensors[y].mut.partition((8,)), 1.0, tensors[x])
+        try:
+            if bound:
+                op.bind(stream)()
+            else:
+                op.sync_on(stream)
+        except OwnershipError as error:
+            return str(error)
+        return "launched"
+
+    pairs = [(y, x) for y in tensors for x in tensors if y != x]
+    output, read = tensors["graph's output"], tensors["graph's input"]
+    early = AXPY(output.mut.partition((8,)), 1.0, tensors["other"]).bind(stream)  # before there is a graph
+    with AXPY(output.mut.partition((8,)), 1.0, read).graph_on(stream) as graph:
+        outcomes = {pair: launched(*pair, bound=True) for pair in pairs}
+        assert outcomes == {pair: launched(*pair, bound=False) for pair in pairs}
+        assert {y for (y, _), outcome in outcomes.items() if outcome != "launched"} == {
+            "graph's output",
+            "graph's input",
+        }
+        with pytest.raises(OwnershipError, match=r"argument 'y' would be written, but the graph captured at"):
+            early()
+        early.set(y=tensors["another"].mut.partition((8,)))
+        early()
+        early.set(y=output.mut.partition((8,)))
+        graph.launch().sync_on(stream)
+    early()
+    stream.synchronize()
+
+
 def test_what_does_not_fit_is_refused_and_changes_nothing(device: Device) -> None:
     stream = device.new_stream()
     x, y = api.ones((64,)).sync_on(stream), api.zeros((64,)).sync_on(stream)

@@ -17,9 +17,11 @@ import cutile as ct
 from cuda_async import Device
 from cutile import api, f32
 from cutile.entry import Kernel
+from cutile.frontend.captures import Captures
 from cutile.launch import target
 from tests.launch.captured import CAPTURED
-from tests.support.kernels import define
+from tests.launch.test_fastpath import bytecodes
+from tests.support.kernels import define, kernel
 
 stream = Device.host().new_stream()
 ROOT = Path(__file__).parents[2]
@@ -113,6 +115,35 @@ def test_what_stays_the_same_compiles_once() -> None:
     module.scope["m"].OTHER = 3
     module.quick()
     assert plan.memo[stream.device] is ready
+
+
+DICTS = [name for name in CAPTURED if name.startswith("dict")]
+
+
+@pytest.mark.parametrize("name", DICTS)
+def test_a_dict_that_stays_the_same_is_not_compared_value_by_value(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The quick test knows each key: a launch that fell back to the slow way was compiled again each time."""
+    module = Module([name])
+    module.quick()
+    monkeypatch.setattr(Captures, "unchanged", None)
+    assert module.quick() == module.meant()
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 13), reason="other versions of Python have other instructions")
+@pytest.mark.parametrize(("items", "count"), [({}, 19), ({"a": 1}, 25), ({"a": 1, "b": 2}, 31), ({1: 1}, 28)])
+def test_a_dict_costs_no_more_bytecodes(items: dict[Any, Any], count: int) -> None:
+    """With the length of the dict, and no order, it was 21, 30, 39 and 30."""
+    captures = Captures()
+    captures.items(items)
+    same = captures.watch()
+    assert same()
+    assert bytecodes(same) == count
+
+
+def test_nan_is_no_key() -> None:
+    """No lookup by its text finds it."""
+    with pytest.raises(ct.KernelTypeError, match="keys that are no numbers"):
+        filled(kernel("def k(y: Mut):\n    y.store(TABLE['a'] + 0 * y.load())\n", TABLE={"a": 1.0, float("nan"): 2.0}))
 
 
 def test_a_bound_launch_and_a_graph_keep_what_they_were_made_of() -> None:

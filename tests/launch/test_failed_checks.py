@@ -9,7 +9,9 @@ import pytest
 
 import cutile as ct
 from cutile import api
-from cutile.errors import KernelAssertionError
+from cutile.errors import KernelAssertionError, LaunchError, OutOfBoundsError
+from cutile.launch.target import INTERPRET
+from tests.support.devices import on
 from tests.support.kernels import kernel
 
 LOAD = kernel(
@@ -65,3 +67,55 @@ def test_the_numbers_of_an_assertion_are_told(backend: str) -> None:
 def test_a_failure_tells_nothing_of_the_one_before() -> None:
     for index in (50, 60):
         assert failure(LOAD, index, "cpu").endswith(f"    with index = {index}, count = 2")
+
+
+EMPTY = {
+    "the launch's number": ("x.slice(0, 0, n)", 0),
+    "both ends": ("x.slice(0, n, n)", 3),
+    "behind the end": ("x.slice(0, n)", 8),
+    "from data": ("x.slice(0, 0, at.load_tile((1,), (0,)).reshape(()))", 0),
+    "of a slice": ("x.slice(0, 0, n).slice(0, 0, 3)", 0),
+    "chosen": ("(x.slice(0, 0, n) if n < 3 else x)", 0),
+    "carried": ("x.slice(0, 0, n)", 0),
+}
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference", INTERPRET])
+@pytest.mark.parametrize("name", EMPTY)
+def test_a_slice_without_elements_has_no_first_tile(name: str, backend: str) -> None:
+    part, n = EMPTY[name]
+    access = "y.store(part.load(0))"
+    if name == "carried":
+        access = "for i in range(2):\n        y.store(part.load(i))"
+    function = kernel(
+        f"def load(y: Mut, x: Tensor, at: Tensor, n: i32):\n    part = {part}.partition((4,))\n    {access}\n"
+    )
+    at = api.from_numpy(np.zeros(1, np.int32)).sync()
+    with on(backend), pytest.raises((KernelAssertionError, OutOfBoundsError, LaunchError)) as raised:
+        function(api.ones((4,)).sync().partition((4,)), api.ones((8,)).sync(), at, n).sync()
+    assert "the tile index along axis 0 of " in str(raised.value)
+    assert "there are 0 tiles of 4" in str(raised.value) or str(raised.value).endswith("count = 0")
+
+
+GUARDS = {
+    "and": "if at.shape[0] > 0 and sure(i):\n        pass",
+    "or": "if at.shape[0] < 0 or sure(i):\n        pass",
+    "case": "match i - i:\n        case 0 if sure(i):\n            pass",
+}
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("guard", GUARDS)
+def test_a_condition_that_is_known_before_is_checked_where_it_is_asked_for(guard: str, backend: str) -> None:
+    """A function that asserts something and returns a constant."""
+    body = f"""
+def sure(i):
+    assert i < 8, "i is too large"
+    return True
+
+def check(y: Mut, x: Tensor, at: Tensor):
+    i = at.load_tile((1,), (0,)).reshape(())
+    {GUARDS[guard]}
+    y.store(y.load())
+"""
+    assert "i is too large" in failure(kernel(body), 9, backend)

@@ -77,6 +77,7 @@ def test_a_kernel_that_does_not_compile_shows_few_frames(name: str) -> None:
     ours = [file for file in frames if file.startswith(PACKAGES)]
     assert len(ours) <= most, ours
     assert frames[0] == __file__
+    assert failure.value.__suppress_context__
 
 
 def test_frames_of_the_user_stay() -> None:

@@ -1,4 +1,4 @@
-"""Random loops and branches: a kernel compiles if each of its variables is assigned on every path, and only then."""
+"""Random loops, branches and `match`: a kernel compiles if each variable is assigned on every path, and only then."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Drawer:
     def block(self, depth: int, counters: list[str], in_loop: bool) -> list[str]:
         lines: list[str] = []
         for _ in range(self.choose.randint(1, 3)):
-            kind = self.choose.choice(["set", "set", "if", "if", "loop", "leave", "read"])
+            kind = self.choose.choice(["set", "set", "if", "if", "match", "loop", "leave", "read"])
             if kind == "set":
                 lines.append(f"{self.choose.choice('xy')} = {self.choose.choice(['n', *counters])}")
             elif kind == "read":
@@ -40,6 +40,8 @@ class _Drawer:
                 lines += [f"if {what} {self.choose.choice(['>', '<', '=='])} {self.choose.randint(0, 4)}:"]
                 lines += self._under(self.block(depth - 1, counters, in_loop))
                 lines += self._else(depth, counters, in_loop)
+            elif kind == "match" and depth:
+                lines += self._match(depth, counters, in_loop)
             elif kind == "loop" and depth:
                 lines += self._loop(depth, counters)
                 lines += self._else(depth, counters, in_loop)
@@ -50,6 +52,26 @@ class _Drawer:
 
     def _else(self, depth: int, counters: list[str], in_loop: bool) -> list[str]:
         return ["else:", *self._under(self.block(depth - 1, counters, in_loop))] if self.choose.randint(0, 1) else []
+
+    def _match(self, depth: int, counters: list[str], in_loop: bool) -> list[str]:
+        """Cases that compare, bind, or both; guards that read what is bound."""
+        numbers = ["n", *counters]
+        lines = [f"match ({self.choose.choice(numbers)}, {self.choose.choice(numbers)}):"]
+        for _ in range(self.choose.randint(1, 3)):
+            items = [self.choose.choice(["0", "1 | 2", "(2 | 3) as x", "x", "y", "_"]) for _ in range(2)]
+            if any(all(item.endswith(name) for item in items) for name in "xy"):
+                items[1] = "_"  # Python binds no name twice
+            readable = [*numbers, *sorted({"x", "y"} & {*items}), self.choose.choice("nxy")]
+            guard = f" if {self.choose.choice(readable)} {self.choose.choice(['>', '<', '=='])} 1"
+            if {*items} <= {"x", "y", "_"} or self.choose.randint(0, 1):  # Python wants a guard behind names alone
+                lines += [f"    case ({', '.join(items)}){guard}:"]
+            else:
+                lines += [f"    case ({', '.join(items)}):"]
+            lines += self._under(self._under(self.block(depth - 1, counters, in_loop)))
+        if self.choose.randint(0, 1):
+            lines += [f"    case {self.choose.choice(['_', '(x, _)'])}:"]
+            lines += self._under(self._under(self.block(depth - 1, counters, in_loop)))
+        return lines
 
     def _loop(self, depth: int, counters: list[str]) -> list[str]:
         self.loops += 1
@@ -94,6 +116,9 @@ def _behind(body: list[ast.stmt], state: State, breaks: list[State], continues: 
             case ast.If(test=test, body=then, orelse=orelse):
                 _read(test, state)
                 state = _join(*(_behind(side, state, breaks, continues) for side in (then, orelse)))
+            case ast.Match(subject=subject, cases=cases):
+                _read(subject, state)
+                state = _matched(cases, state, breaks, continues)
             case ast.Break():
                 breaks.append(state)
                 return None
@@ -112,6 +137,23 @@ def _behind(body: list[ast.stmt], state: State, breaks: list[State], continues: 
             case _:
                 raise AssertionError(ast.dump(node))
     return state
+
+
+def _matched(cases: list[ast.match_case], state: State, breaks: list[State], continues: list[State]) -> State:
+    """The state behind a `match`. Where a guard fails, the names of its pattern are bound all the same."""
+    ends: list[State] = []
+    for case in cases:
+        assert state is not None
+        parts = [*ast.walk(case.pattern)]
+        bound = state | {each.name for each in parts if isinstance(each, ast.MatchAs) and each.name is not None}
+        if case.guard is not None:
+            _read(case.guard, bound)
+        ends.append(_behind(case.body, bound, breaks, continues))
+        if not any(isinstance(each, ast.MatchValue) for each in parts):
+            state = bound  # it matches whatever comes
+            if case.guard is None:
+                return _join(*ends)
+    return _join(state, *ends)
 
 
 def _ended(

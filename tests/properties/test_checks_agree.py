@@ -1,11 +1,14 @@
-"""Random indices: a launch with placed checks fails where one with every check in the kernel does, and only there."""
+"""Random indices: a launch with placed checks fails where one with every check in the kernel does, and only there.
+
+Tensors, and slices of them, may be empty.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from hypothesis import HealthCheck, given, note, settings
+from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
 import cutile as ct
@@ -59,17 +62,19 @@ def cases(draw: st.DrawFn) -> Case:
     index = draw(indices())
     inner = f"            acc = acc + part.load(({index},))\n" if not guard else ""
     nested = f"            {guard}\n                acc = acc + part.load(({index},))\n" if guard else ""
+    cut = draw(st.sampled_from(["", "", ".slice(0, 0, n)", ".slice(0, n, m)", ".slice(0, d, d + m)", ".slice(0, -m)"]))
     text = (
         "def f(y: Mut, x: Tensor, n: i32, m: i32):\n"
-        "    part, i = x.partition((4,)), ct.get_tile_block_id()[0]\n"
+        "    i = ct.get_tile_block_id()[0]\n"
         "    d = ct.convert_tile(ct.reduce_sum(x.load_tile((1,), (0,)), 0), ct.i32) - 1\n"  # data
+        f"    part = x{cut}.partition((4,))\n"
         "    acc = y.load()\n"
         "    if True:\n"
         f"        for k in range({start}, {stop}, {step}):\n{inner}{nested}"
         "    y.store(acc)\n"
     )
     numbers = st.integers(0, 6)
-    return Case(text, draw(st.integers(1, 3)), draw(st.integers(1, 20)), draw(numbers), draw(numbers))
+    return Case(text, draw(st.integers(1, 3)), draw(st.integers(0, 20)), draw(numbers), draw(numbers))
 
 
 def outcome(case: Case, check: bool) -> tuple[bool, np.ndarray]:
@@ -82,6 +87,13 @@ def outcome(case: Case, check: bool) -> tuple[bool, np.ndarray]:
     return True, y
 
 
+EMPTY = """\
+def f(y: Mut, x: Tensor, n: i32, m: i32):
+    y.store(x.slice(0, n, m).partition((4,)).load((0,)))
+"""
+
+
+@example(case=Case(EMPTY, blocks=1, extent=8, n=2, m=2))
 @settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(case=cases())
 def test_placed_checks_find_what_checks_in_the_kernel_find(case: Case) -> None:

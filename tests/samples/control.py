@@ -484,4 +484,87 @@ def f(x, n, m):
     return x + ct.i32(4) * ct.i32(n)
 """,
     ),
+    "match_guard_fails": Sample(  # the names of the pattern stay bound
+        """\
+def f(x, n, m):
+    k = 7
+    match n:
+        case k if k > 9:
+            x = x - 1
+        case 0 | 5:
+            x = x + k
+        case (j):
+            x = x * j + k
+    return x * k
+""",
+    ),
+    "match_constant_guard_fails": Sample(
+        """\
+LIMIT = 9
+
+def f(x, n, m):
+    match (n, 4):
+        case (a, b) if b > LIMIT:
+            return x
+        case (_, c) if c < 0:
+            return x
+    return x * a + b * c
+""",
+    ),
+    "match_guard_of_a_pattern_at_run_time": Sample(
+        """\
+def f(x, n, m):
+    k, j, s = 100, 200, 0
+    match (n, m, m + n):
+        case (0, k, j) if ct.reduce_max(x, 0) < j * 2 and m > 3:
+            x = x * 2 + k
+        case (5, j, k) if (s := k * 2) < m:
+            x = x * 3
+        case (-3, k, _) if False:
+            return x
+        case (-3, _, j) if True:
+            x = x + j * k
+    return x * k + j + s * 7
+""",
+        ((0, 3), (0, 4), (0, 5), (0, 20), (5, -13), (5, 2), (-3, 7), (9, 9)),
+    ),
+    "match_guard_not_asked": Sample(
+        """\
+def small(k):
+    assert k < 8, "asked"
+    return k < 2
+
+def sure(k):
+    assert k < 8, "asked"
+    return True
+
+def f(x, n, m):
+    match (n, m):
+        case (0, k) if small(k):
+            return x * k
+        case (5, k) if sure(k):
+            return x * m
+        case (_, k) if n > 7 and sure(k):
+            return x + m
+        case (_, k) if n > 6 or sure(k - 4):
+            return x + k
+    return x - k
+""",
+        ((0, 1), (0, 6), (5, 3), (-3, 11), (8, 2), (7, 20)),
+    ),
+    "conjunction_asserts": Sample(
+        """\
+def sure(k):
+    assert k < 8, "asked"
+    return True
+
+def f(x, n, m):
+    if n > 0 and sure(m):
+        x = x + 1
+    if n > 0 or sure(m):
+        x = x * 2
+    return x
+""",
+        ((1, 7), (0, 7)),
+    ),
 }

@@ -33,7 +33,7 @@ from cutile.backend.cuda.ops.pipeline import BufferType, Pipeline, PipelineType
 from cutile.backend.cuda.ops.roles import FirstTile, KSplits, NextTile, Roles, SetMaxRegisters, TileIndex
 from cutile.backend.cuda.smem_layout import STEP_BYTES
 from cutile.backend.cuda.smem_sizes import F64_STEP, tensor_cores
-from cutile.backend.cuda.target import Architecture, architecture
+from cutile.backend.cuda.target import Architecture, Lack, Refusal, architecture
 from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import is_tile
@@ -52,6 +52,14 @@ _PLANS = {
     "pipelines": "warp specialisation",
 }
 
+_REMEDY_OF = {
+    Lack.CLUSTER: "Leave out num_cta_in_cga",
+    Lack.OCCUPANCY: "Leave out occupancy",
+    Lack.ONE_PRODUCT: "Clusters, split-K and a delayed epilogue are for kernels of one product",
+    Lack.PIECES: "Leave out num_pieces",
+    Lack.WARPS: "Leave out num_worker_warps",
+}
+
 _REMEDIES = (
     (r"has no warp ?group products", "wgmma and TMA need sm_90a"),
     (r"is not loaded in the loop", "Load operands in the loop, and compute on the product instead"),
@@ -68,10 +76,6 @@ _REMEDIES = (
     (r"keep their order", "Leave out atomics, prints and ordered accesses"),
     (r"by address", "Use partitions in place of pointers"),
     (r"assert", "Make the index provable, or state it in preconditions"),
-    (r"worker warps are asked for", "Leave out num_worker_warps"),
-    (r"to a multiprocessor are asked for", "Leave out occupancy"),
-    (r"to a cluster are asked for", "Leave out num_cta_in_cga"),
-    (r"pieces of a tile block are asked for", "Leave out num_pieces"),
     (r"tma\.DISABLED", "Leave out the hint"),
     (r"this launch writes", "Read from another tensor than the one that is written"),
     (r"does more than multiply|carries more than the sums|used within the loop", "Move that behind the loop"),
@@ -90,11 +94,14 @@ def in_words(plan: str) -> str:
 def remedy(reason: str) -> str:
     """The remedy for a refusal; empty where the reason says it, or there is none.
 
+    It is found by the refusal's kind. Of kind `ELSE`, the text decides.
+
     Example:
         >>> remedy("a tile of 16 rows is no whole number of 64")
         'Use a tile with a multiple of 64 rows'
     """
-    return next((text for pattern, text in _REMEDIES if re.search(pattern, reason)), "")
+    known = _REMEDY_OF.get(reason.kind) if isinstance(reason, Refusal) else None
+    return known or next((text for pattern, text in _REMEDIES if re.search(pattern, reason)), "")
 
 
 FMA = "FMA f32 on the CUDA cores"
@@ -234,7 +241,7 @@ def unused(function: Function, lowered: Function, options: CompileOptions, arch:
         why = f"a thread block has {most} at most" if warps > most else "the number is a power of two"
         yield f"num_worker_warps={warps}: {facts['warps']} are taken, since {why}"
     if splits is None and pieces > 1:
-        why = str(facts.get("divided", "")).removeprefix("no: ") or _reason(facts, "pieces of a tile block")
+        why = str(facts.get("divided", "")).removeprefix("no: ") or _reason(facts, Lack.PIECES)
         yield f"num_pieces={pieces}: {why or 'this plan divides the iterations of no product'}"
     elif splits is not None and splits.most < pieces:
         yield f"num_pieces={pieces}: up to {splits.most} are taken, the most that there are"
@@ -268,9 +275,7 @@ def _other_cluster(function: Function, lowered: Function, requested: int | None,
     blocks = int(lowered.facts.get("cluster", 1))
     if requested in (None, blocks):
         return
-    why = (
-        _reason(lowered.facts, "to a cluster are asked for") or "the kernel has nothing that thread blocks would share"
-    )
+    why = _reason(lowered.facts, Lack.CLUSTER) or "the kernel has nothing that thread blocks would share"
     if blocks > 1:
         splits = any(isinstance(op, KSplits) for op in ops)
         why = f"the pieces of a product are a cluster of {blocks}" if splits else f"clusters of {blocks} are taken"
@@ -283,10 +288,18 @@ def _other_cluster(function: Function, lowered: Function, requested: int | None,
     yield f"num_cta_in_cga={requested}: {why}"
 
 
-def _reason(facts: Mapping[str, Any], words: str) -> str:
-    """The reason of the refusal with these words, or all of it."""
-    refusal = next((str(reason) for _, reason in facts.get("refused", ()) if words in reason), "")
-    return refusal.partition(": ")[2] or refusal
+def _reason(facts: Mapping[str, Any], kind: Lack) -> str:
+    """The reason of the first refusal of a kind; empty without one."""
+    return next((reason.detail for _, reason in _refusals(facts) if reason.kind is kind), "")
+
+
+def _refusals(facts: Mapping[str, Any]) -> list[tuple[str, Refusal]]:
+    """The better plans that were refused, from the top of the ladder, and why.
+
+    A function that was read from its text has plain text for the reasons.
+    """
+    refused: Sequence[tuple[str, str]] = facts.get("refused", ())
+    return [(name, Refusal.of(reason)) for name, reason in refused]
 
 
 def kilobytes(nbytes: int) -> str:
@@ -464,16 +477,14 @@ def _why_narrow(kind: Type) -> str:
 def _refused(function: Function) -> Iterator[str]:
     """The better plans that the kernel did not get."""
     facts = function.facts
-    refused = [(str(name), str(reason)) for name, reason in facts.get("refused", ())]
+    refused = _refusals(facts)
     multiplies = any(type(op) in _INSTRUCTIONS for op in function.walk())
     staged = any(isinstance(op, StagedMma | StageTile) for op in function.walk())
     said: set[str] = set()
     for name, reason in refused:
         what = remedy(reason)
-        if reason.endswith("products, not one"):
-            if len(refused) > 1:  # the plan for several products has its own reason
-                continue
-            what = "Clusters, split-K and a delayed epilogue are for kernels of one product"
+        if reason.kind is Lack.ONE_PRODUCT and len(refused) > 1:  # the plan for several products has its own reason
+            continue
         if what and what in said:  # two plans that lack the same
             continue
         said.add(what)
@@ -485,7 +496,7 @@ def _refused(function: Function) -> Iterator[str]:
             "with 16-byte rows, at indices that it does not carry, and to fit shared memory twice"
         )
     why = str(facts.get("divided", "")).removeprefix("no: ")
-    several = any(reason.endswith("products, not one") for _, reason in refused)  # which says of split-K, too
+    several = any(reason.kind is Lack.ONE_PRODUCT for _, reason in refused)  # which says of split-K, too
     if why and not several and "division" not in facts and not any(isinstance(op, KSplits) for op in function.walk()):
         yield f"split-K: {why}"
 

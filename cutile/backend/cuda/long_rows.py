@@ -36,7 +36,7 @@ from cutile.backend.cuda.ops import (
     RowExpUnit,
 )
 from cutile.backend.cuda.smem_sizes import lane_mask, warp_mask
-from cutile.backend.cuda.target import FLOATS, Architecture
+from cutile.backend.cuda.target import FLOATS, Architecture, Lack, Refusal, asked_for
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.backend.gpu.row_axis import RowAxis, Store, reduced_in, row_axis
@@ -122,11 +122,11 @@ class Cut:
 
     Attributes:
         blocks: thread blocks of a tile block; 0 where no row is reduced.
-        refusal: why the kernel lacks the cluster that the author asks for; empty where it lacks nothing.
+        refusal: why the kernel lacks the cluster that the author asks for; None where it lacks nothing.
     """
 
     blocks: int
-    refusal: str
+    refusal: Refusal | None
 
 
 def cut_rows(function: Function, arch: Architecture, options: CompileOptions) -> tuple[Function, CompileOptions, Cut]:
@@ -152,8 +152,8 @@ def cut_rows(function: Function, arch: Architecture, options: CompileOptions) ->
     return rows, replace(options, num_worker_warps=plan.warps), cut
 
 
-def _refusal(blocks: int, arch: Architecture, requested: int) -> str:
-    """Why a kernel lacks the cluster that was asked for; empty if it has it.
+def _refusal(blocks: int, arch: Architecture, requested: int) -> Refusal | None:
+    """Why a kernel lacks the cluster that was asked for; None if it has it.
 
     Args:
         blocks: thread blocks of the cluster that the kernel has; 0 or 1: it has none.
@@ -161,13 +161,12 @@ def _refusal(blocks: int, arch: Architecture, requested: int) -> str:
         requested: thread blocks of the cluster that the author asks for; 1: none.
     """
     if requested in (1, blocks):
-        return ""
-    reason = f"{requested} blocks to a cluster are asked for"
+        return None
     if arch.major < CLUSTERS_SINCE:
-        return f"{reason}: {arch.name} has no clusters"
+        return asked_for(Lack.CLUSTER, requested, detail=f"{arch.name} has no clusters")
     if requested not in CLUSTERS:
-        return f"{reason}; 1, 2, 4 or 8 share a row"
-    return f"{reason}: there is no row that they would share"
+        return asked_for(Lack.CLUSTER, requested, "; 1, 2, 4 or 8 share a row")
+    return asked_for(Lack.CLUSTER, requested, detail="there is no row that they would share")
 
 
 def plan_row(function: Function, row: RowAxis, arch: Architecture, options: CompileOptions) -> RowPlan | None:

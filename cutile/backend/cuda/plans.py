@@ -22,7 +22,7 @@ from cutile.backend.cuda.pipeline.split_k import launch_division
 from cutile.backend.cuda.pipeline.swap_ab import swap
 from cutile.backend.cuda.pipeline.updates import add_tiles
 from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
-from cutile.backend.cuda.target import FLOATS, Architecture, architecture
+from cutile.backend.cuda.target import FLOATS, Architecture, Refusal, architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.ir.core import Function
 from cutile.passes.fast_math import FACT, fast_math
@@ -67,16 +67,19 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
     # Thread blocks on one multiprocessor share its memory.
     block_arch = replace(arch, shared_bytes=shared_room(arch, options.occupancy or 1))
     lowered = _specialised(Kernel(rotated), block_arch, options, plan, target.units)
-    if isinstance(lowered, str) and rotated is not swapped:  # a rotated loop holds more registers, which may not fit
+    # A rotated loop holds more registers, which may not fit.
+    if isinstance(lowered, Refusal) and rotated is not swapped:
         lowered = _specialised(Kernel(swapped), block_arch, options, plan, target.units)
-    if isinstance(lowered, str):
+    if isinstance(lowered, Refusal):
         reasons.append(("pipelines", lowered))
         lowered = lower_for_one_group(function, target, options)
     lowered.facts["refused"] = tuple(reasons)
     return lowered
 
 
-def _specialised(kernel: Kernel, arch: Architecture, options: CompileOptions, rules: Rules, sms: int) -> Function | str:
+def _specialised(
+    kernel: Kernel, arch: Architecture, options: CompileOptions, rules: Rules, sms: int
+) -> Function | Refusal:
     """The kernel by specialised warps, or the reason why these rules cannot plan it.
 
     Only the lowered kernel says how much shared memory it needs beside its stages. If there is too little, it is
@@ -87,7 +90,7 @@ def _specialised(kernel: Kernel, arch: Architecture, options: CompileOptions, ru
     while True:
         plan_for = partial(_plan, kernel, planned_arch, rules, options)
         kernel_plan = plan_for()
-        if isinstance(kernel_plan, str):
+        if isinstance(kernel_plan, Refusal):
             return kernel_plan
         lowered = WarpSpecialised(kernel.function, kernel_plan, arch).run()
         excess = lowered.facts["shared_bytes"] - arch.shared_bytes
@@ -101,12 +104,12 @@ def _specialised(kernel: Kernel, arch: Architecture, options: CompileOptions, ru
     return lowered
 
 
-def _plan(kernel: Kernel, arch: Architecture, rules: Rules, options: CompileOptions, pieces: int = 0) -> Plan | str:
+def _plan(kernel: Kernel, arch: Architecture, rules: Rules, options: CompileOptions, pieces: int = 0) -> Plan | Refusal:
     """The plan by some rules, or the reason why there is none.
 
     `pieces` takes the place of the options' `num_pieces`, if it is not 0.
     """
     try:
         return rules(kernel, arch, replace(options, num_pieces=pieces) if pieces else options)
-    except Refused as reason:
-        return str(reason)
+    except Refused as error:
+        return Refusal.of(error.args[0])

@@ -1,5 +1,6 @@
-"""The architectures this backend compiles for, and their limits."""
+"""Architectures that this backend compiles for, and why plans are refused."""
 
+import enum
 import re
 from dataclasses import dataclass
 
@@ -81,3 +82,41 @@ def for_capability(major: int, minor: int) -> str:
         ('sm_90a', 'sm_86')
     """
     return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
+
+
+class Lack(enum.Enum):
+    """Kinds of refusals: what a kernel, a target or options lack for a plan."""
+
+    CLUSTER = "blocks to a cluster"
+    OCCUPANCY = "blocks to a multiprocessor"
+    ONE_PRODUCT = "one product, and no further one"
+    PIECES = "pieces of a tile block"
+    WARPS = "worker warps"
+    ELSE = "anything else"
+
+
+class Refusal(str):
+    """Why a kernel has no plan of one kind, as text.
+
+    Attributes:
+        kind: what it lacks.
+        detail: why it lacks what is asked for, where the text has a reason of its own; else the whole text.
+    """
+
+    __slots__ = ("detail", "kind")
+
+    def __new__(cls, text: str, kind: Lack = Lack.ELSE, detail: str = "") -> "Refusal":
+        """`text: detail`, or the text alone."""
+        refusal = super().__new__(cls, f"{text}: {detail}" if detail else text)
+        refusal.kind, refusal.detail = kind, detail or text
+        return refusal
+
+    @staticmethod
+    def of(reason: str) -> "Refusal":
+        """A reason with its kind; plain text is of the kind `ELSE`."""
+        return reason if isinstance(reason, Refusal) else Refusal(reason)
+
+
+def asked_for(kind: Lack, number: int | None, more: str = "", detail: str = "") -> Refusal:
+    """The refusal of an option's number."""
+    return Refusal(f"{number} {kind.value} are asked for{more}", kind, detail)

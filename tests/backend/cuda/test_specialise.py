@@ -5,11 +5,15 @@ What is about clusters, warp groups, or what follows the products has files of i
 
 from __future__ import annotations
 
+import ast
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cutile.backend import cuda
+from cutile.backend.cuda.explain import remedy, unused
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.model.rings import check_function
@@ -29,8 +33,11 @@ from cutile.backend.cuda.ops import (
     ZeroUnless,
 )
 from cutile.backend.cuda.ops.pipeline import buffer_types
+from cutile.backend.cuda.plans import lower
 from cutile.backend.cuda.smem_layout import SmemLayout
+from cutile.backend.cuda.target import Lack, Refusal, architecture
 from cutile.backend.cuda.tensor_map import TensorMap
+from cutile.backend.interface import CompileOptions
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f64, i16, i32, i64, u32
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function
@@ -41,6 +48,7 @@ from cutile.ops.shape import Permute
 from tests.backend.cuda.programs import (
     AMPERE,
     BLACKWELL,
+    HOPPER,
     compiled,
     gemm_program,
     instructions,
@@ -165,6 +173,39 @@ def test_options_that_contradict_the_plan_are_obeyed() -> None:
     assert "16 worker warps are asked for" in refusal(function, num_worker_warps=16)
     assert "2 blocks to a multiprocessor are asked for" in refusal(function, occupancy=2)
     assert refusal(function, num_worker_warps=8, occupancy=1) == ""
+
+
+KINDS: list[tuple[CompileOptions, Lack, str, str]] = [
+    (CompileOptions(num_worker_warps=16), Lack.WARPS, "Leave out num_worker_warps", ""),
+    (CompileOptions(occupancy=3), Lack.OCCUPANCY, "Leave out occupancy", ""),
+    (CompileOptions(num_cta_in_cga=3), Lack.CLUSTER, "Leave out num_cta_in_cga", "num_cta_in_cga=3: another reason"),
+]
+
+
+@pytest.mark.parametrize(("options", "kind", "what", "told"), KINDS)
+def test_a_refused_option_is_explained_by_its_kind(options: CompileOptions, kind: Lack, what: str, told: str) -> None:
+    """Whatever the text of the refusal says."""
+    function = gemm_program(bf16, (128, 128), 64)
+    plan = lower(function, HOPPER, options)
+    (name, reason), *rest = plan.facts["refused"]
+    assert reason.kind is kind
+    other = Refusal("other words", kind, "another reason")
+    assert remedy(other) == what
+    plan.facts["refused"] = ((name, other), *rest)
+    assert told in "\n".join(unused(function, plan, options, architecture(HOPPER.arch)))
+
+
+def test_every_refusal_of_an_option_has_a_kind() -> None:
+    """Where the text says what is asked for, the call names a kind."""
+    calls: list[str] = []
+    for file in Path(cuda.__path__[0]).rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("require", "Refusal", "Refused", "asked_for"):
+                text = ast.unparse(node)
+                if "asked_for" in text or "asked for" in text or "not one" in text:
+                    assert re.search(r"\bLack\.|\bkind\b", text), f"{file.name}:{node.lineno}"
+                    calls.append(text)
+    assert len(calls) >= 5
 
 
 def test_the_reason_is_in_the_dump() -> None:

@@ -19,7 +19,7 @@ from cutile.ops.view import StoreView
 
 
 class Refused(Exception):
-    """A requirement does not hold; the text is the reason."""
+    """A requirement does not hold; the text is the reason, perhaps a `Refusal`."""
 
 
 def require(holds: bool, reason: str) -> None:

@@ -51,7 +51,7 @@ from cutile.backend.cuda.pipeline.stages import with_stages
 from cutile.backend.cuda.pipeline.subtiles import cut_epilogue
 from cutile.backend.cuda.pipeline.swap_ab import swaps_ab
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS, SmemLayout
-from cutile.backend.cuda.target import Architecture
+from cutile.backend.cuda.target import Architecture, Lack, Refusal, asked_for
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import ELEMENTWISE, is_tile
 from cutile.backend.gpu.op_facts import constant_of, is_scalar_work
@@ -100,7 +100,7 @@ def plan_mainloop(kernel: Kernel, arch: Architecture, options: CompileOptions) -
     """
     kernel.require_specialisable(arch)
     blocks = options.occupancy
-    require(blocks in (None, 1), f"{blocks} blocks to a multiprocessor are asked for")
+    require(blocks in (None, 1), asked_for(Lack.OCCUPANCY, blocks))
     loop = _only_loop(kernel)
     how = instructions_of(kernel.products[0], kernel.definitions)
     by_rows = how.atom is None or how.rows % (WGMMA_ROWS * how.warpgroups) == 0
@@ -110,7 +110,8 @@ def plan_mainloop(kernel: Kernel, arch: Architecture, options: CompileOptions) -
 
 def _only_loop(kernel: Kernel) -> For:
     """The loop around a kernel's only product."""
-    require(len(kernel.products) == 1, f"the kernel has {len(kernel.products)} products, not one")
+    count = len(kernel.products)
+    require(count == 1, Refusal(f"the kernel has {count} products, not one", Lack.ONE_PRODUCT))
     (product,) = kernel.products
     loops = [op for op in kernel.function.body.operations if isinstance(op, For) and product in op.body.operations]
     require(len(loops) == 1, "the product is not in a loop of the kernel's own")
@@ -224,7 +225,7 @@ class _Rules:
         left, right = operands
         lead = min(1, max(left.lead, right.lead))  # tile blocks of one matrix are neighbours
         blocks = 1 if alone else self.options.num_cta_in_cga or 1
-        require(blocks in CLUSTERS, f"{blocks} blocks to a cluster are asked for; 1, 2, 4 or 8 share operands")
+        require(blocks in CLUSTERS, asked_for(Lack.CLUSTER, blocks, "; 1, 2, 4 or 8 share operands"))
         # Of few rows there is one tile: no other block needs the same columns.
         grid = ([lead + 1] if swaps_ab(rows, columns) else [lead, lead + 1]) * (blocks > 1)
         axes = {
@@ -295,8 +296,7 @@ class _Rules:
         usual = 4 * how.warpgroups
         warps = self.options.num_worker_warps or usual
         pingpong = how.warpgroups == PINGPONG_WARPGROUPS and how.atom is not None and warps == PINGPONG_WARPS
-        fits = pingpong or warps == usual
-        require(fits, f"{warps} worker warps are asked for, a tile of {rows} rows has {usual}")
+        require(pingpong or warps == usual, asked_for(Lack.WARPS, warps, f", a tile of {rows} rows has {usual}"))
         return pingpong
 
     def _require_pingpong(self, store: TmaStore | None, tiles: Tiles) -> None:

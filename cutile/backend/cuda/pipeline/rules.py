@@ -20,7 +20,7 @@ from cutile.backend.cuda.pipeline.slice import producer_slice
 from cutile.backend.cuda.pipeline.split_k import division, summing_loop
 from cutile.backend.cuda.pipeline.stages import groups_of, with_stages
 from cutile.backend.cuda.smem_layout import WARPGROUP, WGMMA_ROWS, SmemLayout, smem_layout_fits
-from cutile.backend.cuda.target import Architecture
+from cutile.backend.cuda.target import Architecture, Lack, asked_for
 from cutile.backend.gpu.layout import Layout, round_up
 from cutile.backend.gpu.layout_assignment import LayoutAssignment, is_tile
 from cutile.backend.gpu.op_facts import blocks_of, constant_of, reads
@@ -57,11 +57,11 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
         Refused: no plan fits the kernel; the text says why.
     """
     kernel.require_specialisable(arch)
-    require((options.num_cta_in_cga or 1) == 1, f"{options.num_cta_in_cga} blocks to a cluster are asked for")
+    require((options.num_cta_in_cga or 1) == 1, asked_for(Lack.CLUSTER, options.num_cta_in_cga))
     hows = {op: instructions_of(op, kernel.definitions) for op in kernel.products}
     warpgroups = _warpgroups(hows)
     warps = options.num_worker_warps
-    require(warps in (None, 4 * warpgroups), f"{warps} worker warps are asked for, the tiles have {4 * warpgroups}")
+    require(warps in (None, 4 * warpgroups), asked_for(Lack.WARPS, warps, f", the tiles have {4 * warpgroups}"))
     dots: dict[Op, Dot] = {op: _dot(kernel, op, how, warpgroups) for op, how in hows.items()}
     blocks = list(blocks_of(kernel.function.body))
     _interleave(kernel, dots, warpgroups)
@@ -92,8 +92,7 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     else:
         schedule = division(kernel, loop, dots[kernel.products[0]], warpgroups, tiles, options)
     if isinstance(schedule, Cooperative):
-        reason = f"{options.num_pieces} pieces of a tile block are asked for: {schedule.undivided}"
-        require((options.num_pieces or 1) == 1, reason)
+        require((options.num_pieces or 1) == 1, asked_for(Lack.PIECES, options.num_pieces, "", schedule.undivided))
     scheduled = replace(
         drafted,
         occupancy=occupancy,
