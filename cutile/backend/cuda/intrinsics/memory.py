@@ -32,7 +32,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     to_memory,
 )
 from cutile.backend.gpu.layout import Layout
-from cutile.dtypes import DTypeLike, i32, i64
+from cutile.dtypes import DTypeLike, i32, i64, u16
 
 
 @dataclass(frozen=True)
@@ -286,10 +286,12 @@ def _load_words(b: Any, address: Any, fill: Sequence[int], condition: Any) -> An
 
 
 def load_words(b: Any, dtype: DTypeLike, address: Any, width: int, condition: Any) -> Any:
-    """`width` neighbours in one access of 4, 8 or 16 bytes, not split into elements.
+    """`width` neighbours in one access of 2, 4, 8 or 16 bytes, not split into elements.
 
     If `condition` does not hold, they are zeros, and nothing is read.
     """
+    if dtype.bits * width == u16.bits:  # two bytes, as in an accumulator, where a thread has pairs of columns
+        return _load_one(b, u16, address, condition)
     words = _load_words(b, address, [0] * _whole_words(dtype, width), condition)
     return b.bitcast(words, vector_type(dtype, width))
 
