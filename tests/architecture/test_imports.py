@@ -68,7 +68,7 @@ ALLOWED = [
     ("cutile/ops/math.py", "from ..ir.core import Op\nfrom ..errors import TileError"),
     ("cutile/frontend/build.py", "from cutile import ops"),
     ("cutile/backend/registry.py", "def load():\n    from .cuda import backend"),
-    ("cutile/backend/cuda/emit/elementwise.py", "from ...common.writer import Writer"),
+    ("cutile/backend/cuda/emit/tiles.py", "from ...common.writer import Writer"),
     ("cutile/backend/cuda/intrinsics/math.py", "import numba.cuda\nfrom llvmlite import ir"),
     ("cutile/backend/cpu/build.py", "import numba"),
     ("cutile/backend/cpu/load.py", "import llvmlite.binding"),
@@ -110,7 +110,7 @@ FORBIDDEN: list[Row] = [
     (bindings, "cutile/backend/gpu/layout.py", "import llvmlite.ir", "llvmlite may not be imported"),
     (no_siblings, "cuda_async/driver/sim.py", "from .host import x", "sim must not import its sibling host"),
     (bindings, "cutile/ir/core.py", "import numba", "numba may not be imported"),
-    (bindings, "cutile/backend/cuda/emit/elementwise.py", "import numba", "numba may not be imported"),
+    (bindings, "cutile/backend/cuda/emit/tiles.py", "import numba", "numba may not be imported"),
     (bindings, "cutile/backend/cpu/build.py", "from numba import cuda", "numba.cuda may not be imported"),
     (
         bindings,

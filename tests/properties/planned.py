@@ -11,7 +11,7 @@ import numpy as np
 
 from cutile.backend.cuda.backend import BACKEND
 from cutile.backend.cuda.model.layouts import check_layouts
-from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.ops import Roles
 from cutile.backend.interface import CompileOptions, Target
 from cutile.compile.driver import front

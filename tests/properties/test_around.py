@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from cutile.backend.cuda.model.layouts import check_layouts
-from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.ir.verify import verify
 from tests.backend.cuda.programs import lowered, written
 from tests.properties.around import Around, kernels, main, may_be_too_large

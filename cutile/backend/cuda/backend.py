@@ -60,7 +60,7 @@ class CudaBackend:
             ProtocolError: a warp waits for ever, or writes what another one reads; the message names the operation.
         """
         from cutile.backend.cuda.model.layouts import check_layouts
-        from cutile.backend.cuda.model.rings import check_function
+        from cutile.backend.cuda.model.pipelines import check_function
 
         check_function(lowered)
         check_layouts(lowered)

@@ -13,7 +13,7 @@ from cuda_async.locks import new_lock
 from cutile.backend.cuda.intrinsics.fragment import POINTER, frag
 from cutile.backend.cuda.intrinsics.llvm import I32, ir, threads_at_barriers
 from cutile.backend.cuda.intrinsics.numba_pipeline import numba_library
-from cutile.backend.cuda.intrinsics.tensor_map import MAP, TENSOR_MAP
+from cutile.backend.cuda.intrinsics.tma import MAP, TENSOR_MAP
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.cuda.tensor_map import MAP_ALIGNMENT
 from cutile.backend.cuda.toolchain import compile_ir, link, read_log

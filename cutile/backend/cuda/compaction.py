@@ -1,8 +1,8 @@
-"""Stream compaction: stores of a tile's chosen elements side by side.
+"""Stream compaction: stores of a tile's selected elements side by side.
 
 They pass through shared memory.
 
-    %places = scan(%ones, add)                      # of the mask: the number of chosen elements up to each
+    %places = scan(%ones, add)                      # of the mask: the number of selected elements up to each
     %index = add(broadcast(%before), %places)       # less 1
     store_pointer(address(%y) + %index * size, %value, %mask & inside)
 -->
@@ -10,7 +10,7 @@ They pass through shared memory.
     cuda.store_compacted(%base, %first, %limit)
 
 A thread holds neighbours of the tile. Each of its stores would write a part of a sector, and its next store another
-part of the same sector. So the chosen elements are put together in shared memory first; then neighbouring lanes store
+part of the same sector. So the selected elements are put together in shared memory first; then neighbouring lanes store
 neighbours.
 """
 
@@ -49,8 +49,8 @@ class Compaction:
         scalars: scalars that are added to `places` and `constant` for an element's index.
         constant: the constant part of the index.
         limit: the first index past the tensor's elements.
-        places: the number of chosen elements up to each, itself included.
-        mask: whether each element is chosen.
+        places: the number of selected elements up to each, itself included.
+        mask: whether each element is selected.
     """
 
     base: Value
@@ -81,13 +81,13 @@ def _of_index(op: StorePointer, base: Value, index: Value, definitions: Definiti
     places: list[Value] = []
     constant = 0
     for sign, term in _terms(index, definitions):
-        made_by = definitions.get(term)
+        definition = definitions.get(term)
         scalar = _scalar(term, definitions)
-        if isinstance(made_by, Constant):
-            constant += sign * int(made_by.value)
+        if isinstance(definition, Constant):
+            constant += sign * int(definition.value)
         elif scalar is not None and sign > 0:
             scalars.append(scalar)
-        elif isinstance(made_by, Scan) and sign > 0:
+        elif isinstance(definition, Scan) and sign > 0:
             places.append(term)
         else:
             return None
@@ -150,7 +150,7 @@ def _counted(places: Value, definitions: Definitions) -> Value | None:
 
 
 def _limit(mask: Value, counted: Value, index: Value, definitions: Definitions) -> Value | None:
-    """The extent below which chosen elements are stored.
+    """The extent below which selected elements are stored.
 
     None where the mask has further conditions.
     """
@@ -269,8 +269,8 @@ def _in_order(layout: Layout) -> bool:
     lanes = [vector << bit for bit in range(LANE_BITS)]
     warps = [vector * LANES << bit for bit in range(len(layout.warp))]
     bases = [basis[0] for basis in (*layout.lane, *layout.warp)]
-    alike = [offset[0] for offset in layout.offsets] == offsets and bases == [*lanes, *warps]
-    return alike and layout.cover == layout.shape
+    in_order = [offset[0] for offset in layout.offsets] == offsets and bases == [*lanes, *warps]
+    return in_order and layout.cover == layout.shape
 
 
 def _counts(layout: Layout) -> int:
@@ -279,7 +279,7 @@ def _counts(layout: Layout) -> int:
 
 
 def room(dtype: DTypeLike, extent: int) -> int:
-    """Bytes of shared memory of a tile whose chosen elements are put side by side."""
+    """Bytes of shared memory of a tile whose selected elements are put side by side."""
     return -(-extent * dtype.bits // 8 // 16) * 16
 
 
@@ -297,6 +297,6 @@ def _compactions(
         if isinstance(op, StorePointer) and (compaction := compaction_of(op, definitions)):
             scan = places.get(definitions[compaction.places])
             # Values that this block does not define are known before it: -1.
-            made_by = [definitions.get(tile) for tile in (op.value, compaction.mask)]
-            needed = [-1 if maker is None else places.get(maker, -1) for maker in made_by]
+            makers = [definitions.get(tile) for tile in (op.value, compaction.mask)]
+            needed = [-1 if maker is None else places.get(maker, -1) for maker in makers]
             yield op, (compaction, scan is not None and max(needed) < scan)

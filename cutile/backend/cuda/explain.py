@@ -109,8 +109,7 @@ FMA = "FMA f32 on the CUDA cores"
 
 def _wgmma(left: DTypeLike, right: DTypeLike, sums: DTypeLike, columns: int) -> str:
     """An instruction of warpgroups (PTX ISA, `wgmma.mma_async`)."""
-    form = MMA_ATOMS[left]
-    names = " x ".join(dict.fromkeys((form.name, MMA_ATOMS[right].name)))
+    names = " x ".join(dict.fromkeys((MMA_ATOMS[left].name, MMA_ATOMS[right].name)))
     return f"wgmma m64n{columns}k{STEP_BYTES * 8 // left.bits} {names} -> {sums}"
 
 
@@ -119,14 +118,14 @@ def _mma_sync(left: DTypeLike, right: DTypeLike, sums: DTypeLike, arch: Architec
     capability = (arch.major, arch.minor)
     if left is f64:
         staged = -(-depth // F64_STEP) * F64_STEP  # zeros fill the last step
-        tall = next(each for each in (16, 8, 4) if staged % each == 0)
-        return f"mma.sync m16n8k{tall} f64 -> f64" if capability >= (9, 0) else "mma.sync m8n8k4 f64 -> f64"
+        k = next(k for k in (16, 8, 4) if staged % k == 0)
+        return f"mma.sync m16n8k{k} f64 -> f64" if capability >= (9, 0) else "mma.sync m8n8k4 f64 -> f64"
     # There are no products of 8-bit floats before sm_89, nor of single warps on sm_90: they are converted to f16.
-    converted = left.is_float8 and (capability < (8, 9) or arch.major == 9)
-    of = [f16] if converted else list(dict.fromkeys((left, right)))
-    names = " x ".join(each.name for each in of)
-    was = f", converted from {left}" if converted else ""
-    return f"mma.sync m16n8k{STEP_BYTES * 8 // of[0].bits} {names} -> {sums}{was}"
+    as_f16 = left.is_float8 and (capability < (8, 9) or arch.major == 9)
+    dtypes = [f16] if as_f16 else list(dict.fromkeys((left, right)))
+    names = " x ".join(each.name for each in dtypes)
+    note = f", converted from {left}" if as_f16 else ""
+    return f"mma.sync m16n8k{STEP_BYTES * 8 // dtypes[0].bits} {names} -> {sums}{note}"
 
 
 def _dot(op: Dot, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str]]:
@@ -181,8 +180,8 @@ def products(function: Function, arch: Architecture) -> list[str]:
             continue
         instruction, notes = describe(op, layouts[op.attributes["layout"]], arch)
         # Products of one shape may be copies, whose results are named apart: `acc`, `acc_1`.
-        named = op.result.name or next((x.name for x in op.operands if is_tile(x) and x.name), "product")
-        name = named.rstrip("0123456789").rstrip("_")
+        full_name = op.result.name or next((x.name for x in op.operands if is_tile(x) and x.name), "product")
+        name = full_name.rstrip("0123456789").rstrip("_")
         place = f" (line {op.location.line})" if op.location else ""
         lines["; ".join([f"{name}{place}: {instruction}", *notes])] = None
     return list(lines)
@@ -335,18 +334,18 @@ def _pipelines(ops: Sequence[Op]) -> Iterator[str]:
                 nbytes += size
             names = ", ".join(fills.get(op.result, {})) or "operands"
             yield f"{names}: {_counted(op.stages, 'stage')} of {kilobytes(nbytes)}, filled by TMA"
-    rings: dict[tuple[Any, ...], dict[str, None]] = {}
+    places: dict[tuple[Any, ...], dict[str, None]] = {}
     for op in ops:
         if isinstance(op, StageTile):
             place = op.attributes["offset"], *op.stage[1:], op.held, op.copies
-            rings.setdefault(place, {})[op.x.name] = None
-    for (_, slots, nbytes, held, copies), names in rings.items():
-        if held:
-            whole = f"{kilobytes(slots * nbytes)} in shared memory, read in {_counted(slots, 'slice')}"
-            how = "cp.async" if not copies else "one copy (TMA)" if copies == 1 else f"{copies} copies (TMA)"
-            yield f"{', '.join(names)}: held from pass to pass, {whole}, filled by {how}"
+            places.setdefault(place, {})[op.x.name] = None
+    for (_, stages, nbytes, is_held, copies), names in places.items():
+        if is_held:
+            memory = f"{kilobytes(stages * nbytes)} in shared memory, read in {_counted(stages, 'slice')}"
+            instruction = "cp.async" if not copies else "one copy (TMA)" if copies == 1 else f"{copies} copies (TMA)"
+            yield f"{', '.join(names)}: held from pass to pass, {memory}, filled by {instruction}"
         else:
-            yield f"{', '.join(names)}: {_counted(slots, 'stage')} of {kilobytes(nbytes)}, filled by cp.async"
+            yield f"{', '.join(names)}: {_counted(stages, 'stage')} of {kilobytes(nbytes)}, filled by cp.async"
 
 
 def _warps(function: Function, ops: Sequence[Op]) -> str:
@@ -360,8 +359,8 @@ def _warps(function: Function, ops: Sequence[Op]) -> str:
         next((f", {op.count} registers" for op in block.walk() if isinstance(op, SetMaxRegisters)), "")
         for block in (roles.producer, roles.consumer)
     ]
-    alone = any(isinstance(op, FirstTile) and op.pingpong > 1 for op in ops)
-    pingpong = ", each with tiles of its own (ping-pong)" if alone else ""
+    is_pingpong = any(isinstance(op, FirstTile) and op.pingpong > 1 for op in ops)
+    pingpong = ", each with tiles of its own (ping-pong)" if is_pingpong else ""
     return (
         f"a producer warpgroup (one thread issues TMA{counts[0]}), "
         f"{_counted(roles.warpgroups, 'consumer warpgroup')} (products and epilogue{counts[1]}){pingpong}: "
@@ -374,8 +373,8 @@ def _schedule(function: Function, ops: Sequence[Op]) -> str:
     facts = function.facts
     if facts.get("persistent"):
         order = next((op for op in ops if isinstance(op, TileIndex)), None)
-        together = f", {order.group} rows of tiles at a time" if order is not None and order.group > 1 else ""
-        parts = [f"persistent: as many thread blocks as fit take tile after tile{together}"]
+        group = f", {order.group} rows of tiles at a time" if order is not None and order.group > 1 else ""
+        parts = [f"persistent: as many thread blocks as fit take tile after tile{group}"]
         if any(isinstance(op, NextTile) for op in ops):
             first = ", the longest first" if any(isinstance(op, TileIndex) and op.backwards for op in ops) else ""
             parts.append(f"tiles differ, and are taken one by one as thread blocks come to them{first}")
@@ -450,8 +449,8 @@ def _narrow(ops: Sequence[Op]) -> Iterator[str]:
     """Tensors whose elements are accessed one by one, and why."""
     names: dict[str, dict[str, None]] = {}
     for op in ops:
-        plain = isinstance(op, LOADS + STORES) and not isinstance(op, LoadPointer | StorePointer | StoreCompacted)
-        if plain and op.attributes.get("vector") is None and _accessed(op).size > 1:
+        of_tensor = isinstance(op, LOADS + STORES) and not isinstance(op, LoadPointer | StorePointer | StoreCompacted)
+        if of_tensor and op.attributes.get("vector") is None and _accessed(op).size > 1:
             tensor = op.operands[0]
             if why := _why_narrow(tensor.type):
                 names.setdefault(why, {})[tensor.name or "view"] = None
@@ -480,15 +479,15 @@ def _refused(function: Function) -> Iterator[str]:
     refused = _refusals(facts)
     multiplies = any(type(op) in _INSTRUCTIONS for op in function.walk())
     staged = any(isinstance(op, StagedMma | StageTile) for op in function.walk())
-    said: set[str] = set()
+    remedies: set[str] = set()
     for name, reason in refused:
-        what = remedy(reason)
         if reason.kind is Lack.ONE_PRODUCT and len(refused) > 1:  # the plan for several products has its own reason
             continue
-        if what and what in said:  # two plans that lack the same
+        advice = remedy(reason)
+        if advice and advice in remedies:  # two plans that lack the same
             continue
-        said.add(what)
-        yield f"{in_words(name)}: {reason}{'. ' + what if what else ''}"
+        remedies.add(advice)
+        yield f"{in_words(name)}: {reason}{'. ' + advice if advice else ''}"
     # The fact `computing` is of warp specialisation, which loads ahead by TMA.
     if refused and multiplies and not staged and "computing" not in facts:
         yield (
@@ -552,17 +551,17 @@ def resident_blocks(arch: Architecture, threads: int, registers: int, shared_byt
     limits = _RESIDENT.get((arch.major, arch.minor))
     if limits is None:
         return None
-    most_threads, most_blocks = limits
+    max_threads, max_blocks = limits
     warps = -(-threads // 32)
     warp_registers = -(-max(registers, 1) * 32 // REGISTER_UNIT) * REGISTER_UNIT
-    by = {
+    blocks_by = {
         "registers": arch.registers // PARTS // warp_registers * PARTS // warps,
         "shared memory": (arch.shared_bytes + SYSTEM_BYTES) // (shared_bytes + SYSTEM_BYTES),
-        "threads": most_threads // (warps * 32),
-        "thread blocks": most_blocks,
+        "threads": max_threads // (warps * 32),
+        "thread blocks": max_blocks,
     }
-    blocks = min(by.values())
-    return Resident(blocks, " and ".join(name for name, most in by.items() if most == blocks))
+    blocks = min(blocks_by.values())
+    return Resident(blocks, " and ".join(name for name, most in blocks_by.items() if most == blocks))
 
 
 def explain(facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:

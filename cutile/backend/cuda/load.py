@@ -14,8 +14,15 @@ from functools import partial
 from typing import Any, cast
 
 from cuda_async.locks import new_lock
-from cutile.backend.cuda.gpu_stream import GpuStream, Report, Workspace
-from cutile.backend.cuda.grids import MAX_GRID_BLOCKS, PersistentGrid, SplitKVariants, launch_blocks
+from cutile.backend.cuda.grids import (
+    MAX_GRID_BLOCKS,
+    GpuStream,
+    PersistentGrid,
+    Report,
+    SplitKVariants,
+    Workspace,
+    launch_blocks,
+)
 from cutile.backend.cuda.tensor_map import Encoded, TensorMaps
 from cutile.backend.gpu.failures import failure
 from cutile.backend.interface import Argument, Executable, Grid, Loaded, Packed, Parameter, Place
@@ -175,9 +182,9 @@ class CudaLoaded(Loaded[GpuStream]):
             place = cast("Place", plain[i])
             plain[i] = 0
             if i not in pointed or pointed[i][0] != place:
-                found = maps.get(place, stream)
-                pointed[i] = place, found
-                addresses[i] = found.address
+                tensor_map = maps.get(place, stream)
+                pointed[i] = place, tensor_map
+                addresses[i] = tensor_map.address
         return plain
 
     def _with_report(self, arguments: Sequence[Argument], report: Report) -> list[Argument]:
@@ -217,11 +224,11 @@ class CudaLoaded(Loaded[GpuStream]):
 
         The driver copies the values in the launch's call, so that the next launch of this thread may overwrite them.
         """
-        found = getattr(self._local, "memory", None)
-        if found is None:
+        buffers = getattr(self._local, "memory", None)
+        if buffers is None:
             memory, addresses = _allocate(len(self._parameters))
-            found = self._local.memory = (memory, addresses, ctypes.addressof(addresses), dict[Any, Any]())
-        return found
+            buffers = self._local.memory = (memory, addresses, ctypes.addressof(addresses), dict[Any, Any]())
+        return buffers
 
     def _packed_memory(self) -> tuple[Any, int]:
         """This thread's packed values, and the address of their addresses."""
@@ -260,9 +267,9 @@ class CudaPreparedLaunch:
     def set(self, position: int, number: Argument) -> None:
         """Change one argument for the launches to come."""
         if position in self._maps:
-            found = self._maps[position].get(cast("Place", number), self._stream)
-            self._addresses[position] = found.address
-            self._held[position] = cast("Place", number), found
+            tensor_map = self._maps[position].get(cast("Place", number), self._stream)
+            self._addresses[position] = tensor_map.address
+            self._held[position] = cast("Place", number), tensor_map
             return
         if position in self._encoded:
             number = bits_of(cast("float", number), self._parameters[position].dtype)

@@ -439,8 +439,8 @@ def power_sums(function: Function) -> Function:
         e = row_exp(x, m)
         s = reduce_sum(e) {axis = 2}        -->      s = row_exp_sum(x, m) {axis = 2}
 
-    This is for rows that a thread adds up alone. `row_exp` has a quick path and an exact one, and chooses between them.
-    On the quick path an exponential of bf16 ends with a multiplication, which one instruction does together with the
+    This is for rows that a thread adds up alone. `row_exp` has a fast path and an exact one, and chooses between them.
+    On the fast path an exponential of bf16 ends with a multiplication, which one instruction does together with the
     sum's addition. Behind the choice the compiler could not join the two.
     """
     uses = Counter(value for op in function.walk() for value in op.operands)

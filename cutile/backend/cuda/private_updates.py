@@ -96,10 +96,10 @@ class UnreadUpdates:
                 self._compactions.lowered(op)
             return
         if op not in self._terms:  # the block's threads need not wait for one another
-            alike = op.copy_with(op.operands, (), op.results)
-            alike.attributes["ordered"] = False
-            alike.location = op.location
-            lower_operation(context, alike)
+            update = op.copy_with(op.operands, (), op.results)
+            update.attributes["ordered"] = False
+            update.location = op.location
+            lower_operation(context, update)
             return
         terms = self._terms[op]
         context.builder.location = op.location
@@ -128,20 +128,20 @@ def unread_updates(function: Function) -> dict[AtomicRmw, Value]:
     if function.facts.get("unsafe"):
         return {}  # a raw pointer may lead to the same elements
     operations = list(function.walk())
-    made_by = {value: op for op in operations for value in op.results}
+    definitions = {value: op for op in operations for value in op.results}
     users: dict[Value, list[Op]] = {}
     for op in operations:
         for value in op.operands:
             users.setdefault(value, []).append(op)
     unread: dict[AtomicRmw, Value] = {}
     for tensor in function.parameters:
-        updates = _updates_of(tensor, users, made_by)
+        updates = _updates_of(tensor, users, definitions)
         if updates and all(op.kind == updates[0].kind and not users.get(op.result) for op in updates):
             unread.update(dict.fromkeys(updates, tensor))
     return unread
 
 
-def _updates_of(tensor: Value, users: Mapping[Value, list[Op]], made_by: Mapping[Value, Op]) -> list[AtomicRmw]:
+def _updates_of(tensor: Value, users: Mapping[Value, list[Op]], definitions: Mapping[Value, Op]) -> list[AtomicRmw]:
     """The relaxed updates of a tensor; none if it is accessed in any other way."""
     updates: list[AtomicRmw] = []
     for op in users.get(tensor, []):
@@ -149,14 +149,14 @@ def _updates_of(tensor: Value, users: Mapping[Value, list[Op]], made_by: Mapping
             continue
         if not isinstance(op, TensorAddress):
             return []
-        waiting = [op.result]
-        while waiting:
-            address = waiting.pop()
+        pending = [op.result]
+        while pending:
+            address = pending.pop()
             for user in users.get(address, []):
                 if isinstance(user, AtomicRmw) and user.pointers is address and user.order == "relaxed":
                     updates.append(user)
                 elif isinstance(user, Broadcast | Add):
-                    waiting.append(user.result)
+                    pending.append(user.result)
                 else:
                     return []
     return updates
@@ -192,8 +192,8 @@ def private_tensor(
 class _Match:
     """Takes apart the operations that the front end writes for an update of elements."""
 
-    def __init__(self, made_by: Mapping[Value, Op]) -> None:
-        self._made_by = made_by
+    def __init__(self, definitions: Mapping[Value, Op]) -> None:
+        self._definitions = definitions
 
     def terms(self, op: AtomicRmw, tensor: Value, layouts: LayoutAssignment) -> Terms | None:
         """The terms of an update.
@@ -209,7 +209,7 @@ class _Match:
         index = wide.x
         conditions = [
             each
-            for each in conjuncts(op.mask, self._made_by)
+            for each in conjuncts(op.mask, self._definitions)
             if self._constant(each) is not True and not self._is_bound(each, place, tensor)
         ]
         limits = [limit for each in conditions if (limit := self._limit(each)) is not None]
@@ -223,9 +223,9 @@ class _Match:
 
     def _of(self, value: Value) -> Op | None:
         """The operation that makes a value, or the value that it repeats."""
-        op = self._made_by.get(value)
+        op = self._definitions.get(value)
         while isinstance(op, Broadcast):
-            op = self._made_by.get(op.x)
+            op = self._definitions.get(op.x)
         return op
 
     def _constant(self, value: Value) -> Any:
@@ -248,7 +248,7 @@ class _Match:
 
     def _is_bound(self, mask: Value, place: Value, tensor: Value) -> bool:
         """Whether a condition says that an element is in the tensor."""
-        op = self._made_by.get(mask)
+        op = self._definitions.get(mask)
         if isinstance(op, Ge):
             return op.x is place and self._constant(op.y) == 0
         if not isinstance(op, Lt) or op.x is not place:
@@ -261,10 +261,10 @@ class _Match:
 
     def _limit(self, mask: Value) -> Value | None:
         """The number of first lanes for which a condition holds, if it has that form."""
-        op = self._made_by.get(mask)
-        if not isinstance(op, Lt) or not isinstance(self._made_by.get(op.x), Iota):
+        op = self._definitions.get(mask)
+        if not isinstance(op, Lt) or not isinstance(self._definitions.get(op.x), Iota):
             return None
-        end = self._made_by.get(op.y)
+        end = self._definitions.get(op.y)
         if isinstance(end, Broadcast) and end.x.tile.is_scalar and end.x.tile.dtype is i32:
             return end.x
         return None

@@ -435,17 +435,17 @@ def row_quotients(function: Function, packs: bool) -> Function:
 # -- exponentials ---------------------------------------------------------------------------------
 
 MIN_EXPS = 8
-"""Exponentials of a thread from which on they are quick ones: a thread tests the range of up to 16 of them at once
-(`intrinsics/math.py`, `AT_ONCE`)."""
+"""Exponentials of a thread from which on they take the fast path: a thread tests the range of up to 16 of them at once
+(`intrinsics/math.py`, `BRANCH_ELEMENTS`)."""
 
 
 def negative_exps(function: Function, warps: int) -> Function:
-    """A copy of the function with quick exponentials of numbers that are at most 0.
+    """A copy of the function with fast exponentials of numbers that are at most 0.
 
         e = exp(x - broadcast(m))       -->      e = negative_exp(broadcast(m) - x)
 
     `m` is computed from a largest element. No proof is needed that `x` is not above it: `negative_exp(t)` is
-    `exp(-t)` for every number, and quick where a thread's numbers lie in its range. `m - x` has the bits of `x - m`,
+    `exp(-t)` for every number, and fast where a thread's numbers lie in its range. `m - x` has the bits of `x - m`,
     but for the sign.
 
     Where `m` is loaded, nothing changes. The gradient of cross entropy is such a kernel, and waits for memory alone

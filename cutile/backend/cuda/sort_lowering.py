@@ -149,9 +149,9 @@ def lower_top_k(op: TopK, context: LoweringContext) -> None:
 
 def _one_warp(op: TopK, context: LoweringContext) -> Layout:
     """A layout in which every warp holds all elements."""
-    one = along(op.x.tile.shape, op.axis, 1)
-    same = ((0,) * one.rank,) * (context.warps.bit_length() - 1)
-    return Layout(one.shape, one.register, one.lane, same)
+    layout = along(op.x.tile.shape, op.axis, 1)
+    free = ((0,) * layout.rank,) * (context.warps.bit_length() - 1)  # the warp's bits
+    return Layout(layout.shape, layout.register, layout.lane, free)
 
 
 def _check_places(op: Sort | TopK) -> None:

@@ -7,7 +7,7 @@ takes about 5 us for one, as much as a launch. So each is encoded once for a pla
 import ctypes
 from typing import Literal, NamedTuple
 
-from cutile.backend.cuda.gpu_stream import GpuStream
+from cutile.backend.cuda.grids import GpuStream
 from cutile.backend.interface import Parameter, Place
 from cutile.dtypes import DTypeLike
 from cutile.errors import LaunchError
@@ -20,7 +20,7 @@ MAX_TMA_BOX = 256
 """Elements of a copy along one axis."""
 GRAIN = 16
 """Bytes that divide the address, every stride, and the row of a copy."""
-KEPT = 4096
+MAX_DESCRIPTORS = 4096
 """Descriptors kept for one parameter of one kernel. When there are more, all are dropped and encoded anew on demand."""
 
 _FLOATS = ("f16", "bf16", "f32", "f64")
@@ -110,11 +110,11 @@ def descriptor(parameter: Parameter, place: Place) -> Descriptor:
         form.swizzle,
         form.step,
     )
-    broken = _broken(tensor_map, size, steps[order[0]] if extents[0] > 1 else 1)
-    if broken:
+    fault = _fault(tensor_map, size, steps[order[0]] if extents[0] > 1 else 1)
+    if fault:
         raise LaunchError(
             f"parameter {parameter.name!r}: no bulk copies of a tensor of {parameter.dtype} with shape {shape} and "
-            f"strides {steps} at {address:#x}: {broken}"
+            f"strides {steps} at {address:#x}: {fault}"
         )
     return tensor_map
 
@@ -123,7 +123,7 @@ def _grains(nbytes: int) -> int:
     return -(-nbytes // GRAIN) * GRAIN
 
 
-def _broken(tensor_map: Descriptor, size: int, innermost: int) -> str | None:
+def _fault(tensor_map: Descriptor, size: int, innermost: int) -> str | None:
     """The first rule of `cuTensorMapEncodeTiled` that does not hold."""
     row = tensor_map.box[0] * size
     if not 1 <= len(tensor_map.extents) <= MAX_TMA_AXES:
@@ -173,7 +173,7 @@ class TensorMaps:
 
     def __init__(self, parameter: Parameter) -> None:
         self._parameter = parameter
-        self._made: dict[Place, Encoded] = {}
+        self._encoded: dict[Place, Encoded] = {}
 
     def get(self, place: Place, stream: GpuStream) -> Encoded:
         """The descriptor of the tensor at a place.
@@ -183,10 +183,10 @@ class TensorMaps:
         Raises:
             LaunchError: TMA takes no such tensor.
         """
-        found = self._made.get(place)
-        if found is None:
-            if len(self._made) >= KEPT:
-                self._made = {}  # a new one, since other threads may be reading this
-            found = Encoded(stream.encode_tensor_map(*descriptor(self._parameter, place)))
-            self._made[place] = found
-        return found
+        encoded = self._encoded.get(place)
+        if encoded is None:
+            if len(self._encoded) >= MAX_DESCRIPTORS:
+                self._encoded = {}  # a new one, since other threads may be reading this
+            encoded = Encoded(stream.encode_tensor_map(*descriptor(self._parameter, place)))
+            self._encoded[place] = encoded
+        return encoded

@@ -66,7 +66,7 @@ class Names:
     """
 
     def __init__(self, reserved: Iterable[str]) -> None:
-        self._taken: set[str] = set()
+        self._used: set[str] = set()
         self._reserved = set(reserved)
 
     def user(self, name: str) -> str:
@@ -80,10 +80,10 @@ class Names:
     def _free(self, stem: str, avoid: set[str]) -> str:
         stem = stem + "_" if keyword.iskeyword(stem) else stem
         name, count = stem, 0
-        while name in self._taken or name in avoid:
+        while name in self._used or name in avoid:
             count += 1
             name = f"{stem}_{count}"
-        self._taken.add(name)
+        self._used.add(name)
         return name
 
 

@@ -283,9 +283,9 @@ def _splits(bits: int, limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
     if not limits:
         yield ()
         return
-    for mine in range(min(bits, limits[0]), -1, -1):
-        for rest in _splits(bits - mine, limits[1:]):
-            yield (mine, *rest)
+    for count in range(min(bits, limits[0]), -1, -1):
+        for rest in _splits(bits - count, limits[1:]):
+            yield (count, *rest)
 
 
 def axis_first(rank: int, axis: int) -> list[int]:
@@ -428,8 +428,9 @@ def batched(accumulator: Layout, count: int) -> Layout:
 
     Each thread holds the same elements of every tile.
     """
-    one = accumulator.insert(0)
-    return Layout((count, *one.shape[1:]), one.register, one.lane, one.warp, (*one.repeat, (0, count)))
+    single = accumulator.insert(0)
+    repeat = (*single.repeat, (0, count))
+    return Layout((count, *single.shape[1:]), single.register, single.lane, single.warp, repeat)
 
 
 def along(shape: Sequence[int], axis: int, warps: int) -> Layout:
@@ -449,12 +450,12 @@ def along(shape: Sequence[int], axis: int, warps: int) -> Layout:
     threads = LANE_BITS + warps.bit_length() - 1
     registers = max(0, sum(bits.values()) - threads)
     inner = min(bits[axis], registers)  # bits of the axis that are in registers
-    rest = [unit(rank, axis, 1 << bit) for bit in range(inner, bits[axis])]
-    rest += [unit(rank, other, 1 << bit) for other in order[1:] for bit in range(bits[other])]
-    of_threads = rest[:threads] + [(0,) * rank] * (threads - len(rest))
+    outer = [unit(rank, axis, 1 << bit) for bit in range(inner, bits[axis])]
+    outer += [unit(rank, other, 1 << bit) for other in order[1:] for bit in range(bits[other])]
+    of_threads = outer[:threads] + [(0,) * rank] * (threads - len(outer))  # bits that are left over are free
     return Layout(
         tuple(shape),
-        (*(unit(rank, axis, 1 << bit) for bit in range(inner)), *rest[threads:]),
+        (*(unit(rank, axis, 1 << bit) for bit in range(inner)), *outer[threads:]),
         tuple(of_threads[:LANE_BITS]),
         tuple(of_threads[LANE_BITS:]),
     )
@@ -520,7 +521,7 @@ def reshaped(layout: Layout, shape: Sequence[int], cuts: bool = True) -> Layout 
     if places is None:
         return None
 
-    def moved(basis: Basis) -> Basis:
+    def new_basis(basis: Basis) -> Basis:
         axis = next((axis for axis, step in enumerate(basis) if step), None)
         if axis is None:
             return (0,) * len(extents)
@@ -534,9 +535,9 @@ def reshaped(layout: Layout, shape: Sequence[int], cuts: bool = True) -> Layout 
 
     new = Layout(
         tuple(extents),
-        tuple(map(moved, layout.register)),
-        tuple(map(moved, layout.lane)),
-        tuple(map(moved, layout.warp)),
+        tuple(map(new_basis, layout.register)),
+        tuple(map(new_basis, layout.lane)),
+        tuple(map(new_basis, layout.warp)),
         tuple((places[axis][0], count) for axis, count in layout.repeat),
     )
     for axis, extent in enumerate(shape):
@@ -580,16 +581,16 @@ def _groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], lis
     rest_of_new: Iterator[int] = iter(range(len(new)))
     rest_of_old: Iterator[int] = iter(range(len(old)))
     for first in rest_of_old:
-        mine, theirs = [first], [next(rest_of_new, -1)]
-        while (size := math.prod(old[axis] for axis in mine)) != (
-            other := math.prod(new[axis] for axis in theirs if axis >= 0)
+        old_axes, new_axes = [first], [next(rest_of_new, -1)]
+        while (old_size := math.prod(old[axis] for axis in old_axes)) != (
+            new_size := math.prod(new[axis] for axis in new_axes if axis >= 0)
         ):
-            rest, axes = (rest_of_old, mine) if size < other else (rest_of_new, theirs)
+            rest, axes = (rest_of_old, old_axes) if old_size < new_size else (rest_of_new, new_axes)
             following = next(rest, None)
             if following is None:
                 return None
             axes.append(following)
-        if theirs[0] < 0:
+        if new_axes[0] < 0:
             return None
-        groups.append((mine, theirs))
+        groups.append((old_axes, new_axes))
     return groups

@@ -12,16 +12,16 @@ from typing import Any
 from cutile.backend.cuda.backend import BACKEND
 from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, intrinsic
 from cutile.backend.cuda.intrinsics.llvm import I32, I64, VOID, asm, barrier, i32c, shared, thread
-from cutile.backend.cuda.intrinsics.tensor_map import TENSOR_MAP, address
+from cutile.backend.cuda.intrinsics.tma import TENSOR_MAP, map_address
 from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.backend.interface import Executable, Parameter, Source, Target
 from cutile.dtypes import DTypeLike, i32, u64
 
 TEXT = """\
-from cutile.backend.cuda.intrinsics import tensor_map
+from cutile.backend.cuda.intrinsics import tma
 from tests.backend.cuda import bulk
 
-prefetch = tensor_map.prefetch()
+prefetch = tma.prefetch()
 block = bulk.block_number()
 copy_box = bulk.copy_box({nbytes})
 
@@ -97,13 +97,13 @@ def copy_box(nbytes: int) -> Any:
                 "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes "
                 "[$0], [$1, {$2, $3}], [$4];"
             )
-            asm(b, VOID, [box, address(b, source), x, y, arrived], load, "r,l,r,r,r,~{memory}", effect=True)
+            asm(b, VOID, [box, map_address(b, source), x, y, arrived], load, "r,l,r,r,r,~{memory}", effect=True)
         barrier(b)
         wait = "{ .reg .pred p; W: mbarrier.try_wait.parity.shared::cta.b64 p, [$0], 0; @p bra D; bra W; D: }"
         asm(b, VOID, [arrived], wait, "r,~{memory}", effect=True)
         with b.if_then(first):
             store = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$2, $3}], [$1];"
-            asm(b, VOID, [address(b, target), box, x, y], store, "l,r,r,r,~{memory}", effect=True)
+            asm(b, VOID, [map_address(b, target), box, x, y], store, "l,r,r,r,~{memory}", effect=True)
             asm(b, VOID, [], "cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;", "~{memory}", effect=True)
 
     integer = frag(i32, 0)

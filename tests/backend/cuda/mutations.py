@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.ops import (
     BarriersStart,
     Dot,

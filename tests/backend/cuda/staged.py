@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cutile.backend.cuda.intrinsics.math import LARGEST_BARE, LARGEST_TOP, LEAST_TOP
+from cutile.backend.cuda.intrinsics.math import MAX_TOP, MAX_UNSCALED_TOP, MIN_TOP
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.model.copies import Copies
 from cutile.backend.cuda.ops import (
@@ -47,9 +47,9 @@ Array = np.ndarray[Any, Any]
 def row_exp_unit(m: Array) -> Array:
     """`2 ** M / e ** m`, as `intrinsics/math.py` states it for `row_exp_unit`."""
     power = np.log2(np.e) * m.astype(np.float64)
-    whole = np.where((m >= 0) & (m <= LARGEST_BARE), 0, np.rint(power))
+    whole = np.where((m >= 0) & (m <= MAX_UNSCALED_TOP), 0, np.rint(power))
     with np.errstate(invalid="ignore", over="ignore"):
-        inside = (m >= LEAST_TOP) & (m <= LARGEST_TOP)
+        inside = (m >= MIN_TOP) & (m <= MAX_TOP)
         return np.where(inside, np.exp2(whole - power), 1.0).astype(np.float32)
 
 

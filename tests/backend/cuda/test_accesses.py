@@ -11,7 +11,7 @@ import pytest
 
 from cutile import api
 from cutile.backend.cuda.ops import Barrier
-from cutile.dtypes import DTYPES, DTypeLike, bf16, f16, f32, f64, i32, u64
+from cutile.dtypes import DTYPES, DTypeLike, bf16, f8e4m3fn, f16, f32, f64, i8, i32, u64
 from cutile.frontend.build import build
 from cutile.frontend.source import take_source
 from cutile.ir.core import Function
@@ -100,6 +100,23 @@ def test_a_gather_from_what_nothing_writes_waits_for_nobody(tmp_path: Path) -> N
     assert total(seen, "LDG", "CONSTANT") >= 4
     assert not total(seen, "BAR.SYNC")
     assert lowered(function).facts["noalias"] is False
+
+
+BIAS = """
+def biased(z: Mut, x: Tensor, y: Tensor, bias: Tensor):
+    acc = ct.mma(x.load_tile((32, 32), (0, 0)), y.load_tile((32, 32), (0, 0)), ct.constant(0, (32, 32), ct.f32))
+    rows, columns = ct.iota((32,)), ct.iota((32,))
+    z.store(acc + ct.gather(bias, (rows[:, None], columns[None, :])).astype(ct.f32))
+"""
+
+
+@pytest.mark.parametrize("dtype", [i8, f8e4m3fn], ids=str)
+def test_bytes_are_gathered_by_pairs_in_the_layout_of_an_accumulator(dtype: DTypeLike, tmp_path: Path) -> None:
+    """Where a thread has pairs of columns: one access has two bytes, which are no whole word."""
+    half = tensor(2, f16)
+    function = safe(BIAS, z=mut(32, 32), x=half, y=half, bias=tensor(2, dtype))
+    assert "width=2" in source(function).text
+    assert total(found(function, tmp_path), "LDG", "U16") >= 16  # of 1024 bytes by 32 threads
 
 
 SCALE = """

@@ -14,9 +14,9 @@ from benchmarks.loops.latent import latent
 from cuda_async import Device
 from cutile import api, bf16, f16, f32, use_backend
 from cutile.backend.cuda.model.layouts import check_layouts
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.model.properties import check_stores, check_written
 from cutile.backend.cuda.model.protocol import ProtocolError
-from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import (
     AddTile,
     Barrier,

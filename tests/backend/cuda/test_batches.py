@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.ops import Dot, TileIndex
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.smem_layout import SmemLayout

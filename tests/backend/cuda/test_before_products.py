@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.gpu.op_facts import reads
 from cutile.dtypes import DTypeLike, bf16, f32, i32
 from cutile.ir.control import For, If

@@ -183,6 +183,22 @@ def test_every_element_wise_operation_compiles(dtype: DTypeLike) -> None:
             assert compiled(function, arch).facts["spills"] == 0, text
 
 
+FUSED = """
+def fused(y: Mut, x: Tensor, a: {dtype}):
+    t = x.load_tile((16, 64), (0, 0))
+    y.store(ct.reduce(t, 1, 0, lambda p, q: ct.fma(p, q, p)) * ct.fma(a, a, a))
+"""
+
+
+@pytest.mark.parametrize("dtype", [f16, bf16], ids=str)
+def test_fma_of_halves_is_for_numbers_and_for_functions_of_reductions(dtype: DTypeLike, tmp_path: Path) -> None:
+    """Tiles have two elements at a time, a number and an element of a function are alone."""
+    types = {"y": mut(16, dtype=dtype), "x": tensor(2, dtype), "a": scalar(dtype)}
+    executable = compiled(written(FUSED.format(dtype=dtype), types))
+    assert_clean(executable)
+    assert instructions(executable, tmp_path).keys() & {"HFMA2", "HFMA2.BF16_V2", "HFMA2.MMA"}
+
+
 FOLDS = """
 def first(a, b):
     return a if a[0] >= b[0] else b

@@ -13,8 +13,8 @@ import pytest
 
 from cutile.backend.cuda.intrinsics import wgmma_rs
 from cutile.backend.cuda.intrinsics.llvm import I32, ir
+from cutile.backend.cuda.model.pipelines import check, check_function
 from cutile.backend.cuda.model.protocol import ProtocolError, protocol
-from cutile.backend.cuda.model.rings import check, check_function
 from cutile.backend.cuda.ops import Store
 from cutile.backend.cuda.pipeline.accumulators import a_from_registers_accumulator
 from cutile.backend.cuda.smem_layout import BufferStages, SmemLayout
@@ -198,7 +198,7 @@ def test_nothing_is_spilled_or_put_in_line(dtype: DTypeLike, right: bool, tmp_pa
 def test_every_warp_says_that_it_has_read(dtype: DTypeLike, cluster: int, right: bool) -> None:
     made = lowered(product(dtype, (192, 128) if right else (128, 192), right=right), num_cta_in_cga=cluster)
     assert check_function(made) > 10
-    ring = protocol(made, tiles=1, turns=9)
+    ring = protocol(made, tiles=1, iterations=9)
     assert ring is not None
     assert (ring.groups, ring.arrivals) == (8, 8 * cluster)
     with pytest.raises(ProtocolError, match="groups read, `empty` waits for"):

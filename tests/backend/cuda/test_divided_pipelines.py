@@ -11,7 +11,7 @@ from cutile import bf16
 from cutile.backend.cuda.budget import shared_room
 from cutile.backend.cuda.grids import SplitKVariants
 from cutile.backend.cuda.model.layouts import check_layouts
-from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.ops import Fixup, KSplits, ReducePartials, Store, StoreSubtile, TmaStore
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.split_k import summing_loop

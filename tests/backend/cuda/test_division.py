@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from cutile.backend.cuda.grids import PersistentGrid
-from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.pipeline.split_k import (
     CLUSTER_SHARES,
     MAX_CLUSTER_PIECES,

@@ -11,7 +11,7 @@ from benchmarks.loops.scaled import scaled
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.model.layouts import check_layouts
-from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.ops import Dot, Roles, TileIndex, TmaStore
 from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f32, i8, i32, u8

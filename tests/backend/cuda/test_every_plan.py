@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cutile.backend.cuda.model.layouts import check_layouts
-from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.ops import Pipeline
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f16, f32, i8, i32
 from cutile.ir.core import Function

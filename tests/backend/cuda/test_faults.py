@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cutile.backend.cuda.backend import CudaBackend
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.model.protocol import ProtocolError
-from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.plans import lower
 from cutile.compile.driver import compile_kernel
 from cutile.dtypes import bf16
@@ -25,7 +25,7 @@ from tests.backend.cuda.programs import gemm_program, lowered
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        ("never given up", "are given up"),
+        ("never given up", "are released"),
         ("never arrives", "announced are"),
         ("not loaded", "announced are"),
     ],
@@ -68,7 +68,7 @@ def test_a_setting_has_the_models_run_on_what_is_compiled(
     [
         (
             "never given up",
-            "the stage is never given up for the loads (stage counter 4): waited for over 2 s, in thread 256",
+            "the stage is never released for the loads (stage counter 4): waited for over 2 s, in thread 256",
         ),
         ("never arrives", "nothing arrives of the loads (stage counter 0): waited for over 2 s, in thread "),
         ("not loaded", "nothing arrives of the loads (stage counter 0): waited for over 2 s, in thread "),

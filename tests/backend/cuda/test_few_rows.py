@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cutile.backend.cuda.lowering_context import layouts_of
-from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.ops import Dot, TileIndex, TmaLoad
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.smem_layout import SmemLayout

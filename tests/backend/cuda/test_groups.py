@@ -11,7 +11,7 @@ import pytest
 
 from cutile.backend.cuda.intrinsics.llvm import ir
 from cutile.backend.cuda.intrinsics.pipeline import order_arrive
-from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.ops import Barriers, Pipeline, SetMaxRegisters
 from cutile.backend.cuda.smem_layout import WARPGROUP
 from cutile.dtypes import bf16, f16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.ops import FailUnless, Roles, Subtile
 from cutile.dtypes import u64
 from cutile.frontend.build import build

@@ -15,9 +15,9 @@ from cutile.backend.cuda.intrinsics import split_k
 from cutile.backend.cuda.intrinsics import split_k_cluster as intrinsics
 from cutile.backend.cuda.intrinsics.llvm import F32, I32, ir
 from cutile.backend.cuda.mma_layouts import group_accumulator
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.model.properties import check_stores
 from cutile.backend.cuda.model.protocol import ProtocolError
-from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import Barrier, ClusterStart, Fixup, ReducePartials, ScatterPartials, Store, TmaStore
 from cutile.backend.cuda.pipeline.accumulators import cluster_bytes, part_layout
 from cutile.backend.cuda.pipeline.split_k import MAX_CLUSTER_PIECES, MIN_CLUSTER_ITERATIONS
@@ -257,5 +257,5 @@ def test_a_result_is_not_stored_over_sums_that_another_warp_has_yet_to_add_up() 
     assert any(isinstance(op, TmaStore) for op in lowering.walk())
     for block in {id(each): each for op in lowering.walk() for each in op.regions}.values():
         block.operations[:] = [op for op in block.operations if not isinstance(op, Barrier)]
-    with pytest.raises(ProtocolError, match="is written over sums that other warps have yet to add up"):
+    with pytest.raises(ProtocolError, match="is written over sums that other warps have yet to reduce"):
         check_stores(lowering)

@@ -11,7 +11,7 @@ import pytest
 
 from cutile.backend.cuda.intrinsics import simt
 from cutile.backend.cuda.intrinsics.llvm import I32, ir
-from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.pipeline.accumulators import simt_accumulator
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused
 from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop

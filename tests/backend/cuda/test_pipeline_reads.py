@@ -14,8 +14,8 @@ from cutile.backend.cuda.intrinsics import buffer, tma
 from cutile.backend.cuda.intrinsics.llvm import I32
 from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.model.layouts import check_layouts
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.model.protocol import ProtocolError
-from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import Dot, DotWait, Pipeline, PipelineRelease, PipelineWait, ReadBuffer, Roles
 from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.gpu.layout import Layout, blocked

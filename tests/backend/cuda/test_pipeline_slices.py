@@ -8,8 +8,8 @@ import pytest
 
 from cutile import bf16
 from cutile.backend.cuda.model.layouts import check_layouts
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.model.protocol import ProtocolError
-from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import (
     Failed,
     FailUnless,

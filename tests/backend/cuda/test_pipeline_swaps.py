@@ -13,7 +13,7 @@ from cutile.backend.cuda.intrinsics import tma
 from cutile.backend.cuda.intrinsics.llvm import I32, I64
 from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.model.layouts import check_layouts
-from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.ops import Barrier, ConvertLayout, Dot, ReadBuffer, Roles, TmaLoad, TmaStore
 from cutile.backend.cuda.pipeline.swap_ab import swap
 from cutile.backend.gpu.layout import Layout

@@ -9,7 +9,7 @@ import pytest
 
 from cutile import bf16
 from cutile.backend.cuda.model.layouts import check_layouts
-from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.ops import TmaLoad, TmaStore
 from cutile.backend.cuda.pipeline.epilogue import box_of_rows
 from cutile.backend.cuda.pipeline.kernel import Kernel, Refused

@@ -15,8 +15,8 @@ from benchmarks.loops.shapes import product_softmax
 from cuda_async import Device
 from cutile import api, bf16, f16
 from cutile.backend.cuda.model.layouts import check_layouts
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.model.protocol import Event, ProtocolError, check_together
-from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import (
     Barrier,
     Dot,

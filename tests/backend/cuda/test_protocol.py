@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
+from cutile.backend.cuda.model.pipelines import check, check_function
 from cutile.backend.cuda.model.properties import check_stores
 from cutile.backend.cuda.model.protocol import Event, Protocol, ProtocolError, protocol
-from cutile.backend.cuda.model.rings import check, check_function
 from cutile.backend.cuda.ops import TmaStore
 from cutile.dtypes import bf16, f8e4m3fn, f16, f32
 from cutile.ir.core import Function
@@ -34,8 +34,8 @@ def test_a_kernel_without_pipelines_has_nothing_to_check() -> None:
     assert check_function(lowered(gemm_program(bf16, (128, 128), 32), AMPERE)) == 0
 
 
-def example(tiles: int = 1, turns: int = 9) -> Protocol:
-    made = protocol(_gemm(), tiles, turns)
+def example(tiles: int = 1, iterations: int = 9) -> Protocol:
+    made = protocol(_gemm(), tiles, iterations)
     assert made is not None
     return made
 
@@ -45,7 +45,7 @@ def _gemm() -> Function:
 
 
 def test_the_protocol_is_what_the_lowered_kernel_does() -> None:
-    model = example(tiles=2, turns=2)
+    model = example(tiles=2, iterations=2)
     assert (model.stages, model.arrivals, model.groups, model.cluster) == (4, 2, 2, 1)
     assert [each.what for each in model.loads] == ["acquire", "load", "load"] * 4
     one_tile = ["wait", "begin", "finish", "wait", "begin", "finish", "release", "finish", "release"]
@@ -54,7 +54,7 @@ def test_the_protocol_is_what_the_lowered_kernel_does() -> None:
 
 
 def test_two_blocks_of_a_cluster_wait_for_each_other() -> None:
-    model = protocol(lowered(gemm_program(bf16, (128, 256), 64), num_cta_in_cga=2), tiles=1, turns=9)
+    model = protocol(lowered(gemm_program(bf16, (128, 256), 64), num_cta_in_cga=2), tiles=1, iterations=9)
     assert model is not None
     assert (model.arrivals, model.groups, model.cluster) == (4, 2, 2)
     assert check(model) == 9
@@ -69,20 +69,20 @@ def test_too_many_arrivals_expected_are_found() -> None:
 
 def test_a_stage_that_is_never_released_is_found() -> None:
     made = example()
-    with pytest.raises(ProtocolError, match="are given up, 9 are loaded"):
+    with pytest.raises(ProtocolError, match="are released, 9 are loaded"):
         check(replace(made, reads=tuple(each for each in made.reads if each != Event("release", 3))))
 
 
 def test_a_stage_that_is_released_too_early_is_found() -> None:
     model = example()
     early = tuple(Event("finish", 2) if each == Event("finish", 1) else each for each in model.reads)
-    with pytest.raises(ProtocolError, match="given up while its product is under way"):
+    with pytest.raises(ProtocolError, match="released while its product is under way"):
         check(replace(model, reads=early))
 
 
 def test_a_product_that_does_not_wait_is_found() -> None:
     made = example()
-    with pytest.raises(ProtocolError, match="turn 2 is read without having been waited for"):
+    with pytest.raises(ProtocolError, match="iteration 2 is read without having been waited for"):
         check(replace(made, reads=tuple(each for each in made.reads if each != Event("wait", 2))))
 
 
@@ -107,7 +107,7 @@ def test_a_place_written_while_it_is_read_is_found() -> None:
     check_stores(lowering)
     first, second, *_ = (op for op in lowering.walk() if isinstance(op, TmaStore))
     second.attributes["first"] = first.attributes["first"]
-    with pytest.raises(ProtocolError, match="piece 1 is written to a place that is still being read"):
+    with pytest.raises(ProtocolError, match="subtile 1 is written to a place that is still being read"):
         check_stores(lowering)
 
 
@@ -117,7 +117,7 @@ def test_a_tile_that_does_not_wait_for_the_places_of_the_one_before_is_found() -
     (store,) = (op for op in lowering.walk() if isinstance(op, TmaStore))
     assert store.attributes["buffers"] == 2
     store.attributes["begins"] = False
-    with pytest.raises(ProtocolError, match="piece 0 is written to a place that is still being read"):
+    with pytest.raises(ProtocolError, match="subtile 0 is written to a place that is still being read"):
         check_stores(lowering)
 
 
@@ -128,7 +128,7 @@ def test_releases_in_another_order_are_found() -> None:
         replace(each, count=order.get(each.count, each.count)) if each.what == "release" else each
         for each in model.reads
     )
-    with pytest.raises(ProtocolError, match="turn 4 is given up without having been waited for"):
+    with pytest.raises(ProtocolError, match="iteration 4 is released without having been waited for"):
         check(replace(model, reads=swapped))
 
 
@@ -139,7 +139,7 @@ def eights() -> Function:
 
 
 def test_of_two_groups_one_adds_its_products_while_the_other_multiplies() -> None:
-    model = protocol(lowered(eights()), tiles=1, turns=12)
+    model = protocol(lowered(eights()), tiles=1, iterations=12)
     assert model is not None
     assert check(model) == 12
     drained: list[list[int]] = []
@@ -154,33 +154,33 @@ def test_of_two_groups_one_adds_its_products_while_the_other_multiplies() -> Non
 
 
 def test_each_groups_own_events_are_checked() -> None:
-    model = protocol(lowered(eights()), tiles=1, turns=12)
+    model = protocol(lowered(eights()), tiles=1, iterations=12)
     assert model is not None
     (second,) = model.others
     never = tuple(each for each in second if each != Event("release", 5))
-    with pytest.raises(ProtocolError, match="are given up, 12 are loaded"):
+    with pytest.raises(ProtocolError, match="are released, 12 are loaded"):
         check(replace(model, others=(never,)))
 
 
 def test_a_loop_without_iterations_adds_nothing() -> None:
-    made = protocol(lowered(eights()), tiles=3, turns=0)
+    made = protocol(lowered(eights()), tiles=3, iterations=0)
     assert made is not None
     assert (made.loads, made.reads, made.others) == ((), (), ())
 
 
-def pingpong(tiles: int, turns: int) -> Protocol:
-    made = protocol(lowered(gemm_program(bf16, (128, 192), 64), num_worker_warps=4), tiles, turns)
+def pingpong(tiles: int, iterations: int) -> Protocol:
+    made = protocol(lowered(gemm_program(bf16, (128, 192), 64), num_worker_warps=4), tiles, iterations)
     assert made is not None
     return made
 
 
 def test_groups_with_tile_blocks_of_their_own_read_every_other() -> None:
-    made = pingpong(tiles=3, turns=2)
+    made = pingpong(tiles=3, iterations=2)
     assert (made.arrivals, made.groups, made.sharing) == (1, 2, 1)
     begun = [[each.count for each in made.reads_of(group) if each.what == "begin"] for group in (0, 1)]
     assert begun == [[0, 1, 4, 5], [2, 3]]
-    for tiles, turns in ((0, 3), (1, 9), (2, 0), (4, 1), (5, 3), (4, 9)):
-        assert check(pingpong(tiles, turns)) == tiles * turns
+    for tiles, iterations in ((0, 3), (1, 9), (2, 0), (4, 1), (5, 3), (4, 9)):
+        assert check(pingpong(tiles, iterations)) == tiles * iterations
     for tile in ((128, 64), (128, 128), (128, 160)):
         assert check_function(lowered(gemm_program(f16, tile, 64), num_worker_warps=4)) > 10
 
@@ -191,28 +191,28 @@ def without(what: str, made: Protocol) -> Protocol:
 
 
 def test_a_group_that_does_not_wait_for_the_other_is_found() -> None:
-    with pytest.raises(ProtocolError, match=r"is waited for before turn .* arrives, which looks the same"):
-        check(without("take over", pingpong(tiles=4, turns=9)))
+    with pytest.raises(ProtocolError, match=r"is waited for before iteration .* arrives, which looks the same"):
+        check(without("order wait", pingpong(tiles=4, iterations=9)))
 
 
 def test_a_group_that_does_not_hand_over_is_found() -> None:
-    made = pingpong(tiles=4, turns=3)
-    late = replace(made, others=(tuple(e for e in made.reads_of(1) if e.what != "hand over"),))
-    with pytest.raises(ProtocolError, match="waits to be handed over to"):
+    made = pingpong(tiles=4, iterations=3)
+    late = replace(made, others=(tuple(e for e in made.reads_of(1) if e.what != "order arrive"),))
+    with pytest.raises(ProtocolError, match="arrival on its order barrier, which does not happen"):
         check(late)
 
 
-@pytest.mark.parametrize("turns", [0, 1])
-def test_a_late_warp_that_misses_a_handing_over_is_found(turns: int) -> None:
-    """Only a warpgroup's first warp hands over, and no product keeps the other warps up with it."""
-    model = pingpong(tiles=4, turns=turns)
+@pytest.mark.parametrize("iterations", [0, 1])
+def test_a_late_warp_that_misses_a_handing_over_is_found(iterations: int) -> None:
+    """Only a warpgroup's first warp arrives on the order barrier, and no product keeps the other warps up with it."""
+    model = pingpong(tiles=4, iterations=iterations)
     assert model.handing == 4
     with pytest.raises(ProtocolError, match=r"a warp of warpgroup . may miss phase \d+ of its order barrier"):
         check(replace(model, handing=1))
-    check(replace(pingpong(tiles=4, turns=2), handing=1))
+    check(replace(pingpong(tiles=4, iterations=2), handing=1))
 
 
 def test_a_stage_that_two_warpgroups_release_is_found() -> None:
-    made = pingpong(tiles=2, turns=2)
-    with pytest.raises(ProtocolError, match="are given up, 4 are loaded"):
+    made = pingpong(tiles=2, iterations=2)
+    with pytest.raises(ProtocolError, match="are released, 4 are loaded"):
         check(replace(made, reads=(*made.reads, Event("wait", 2), Event("release", 2))))

@@ -117,13 +117,13 @@ def test_what_is_out_of_range_goes_the_long_way() -> None:
 @pytest.mark.parametrize(("dtype", "most"), [(bf16, 3.0), (f16, 1.3)])
 @np.errstate(all="ignore")
 def test_exponentials_of_rows_are_near_a_power(dtype: DTypeLike, most: float) -> None:
-    """By correctly rounded powers of 2, within so many units from 0 to `LARGEST_BARE`."""
+    """By correctly rounded powers of 2, within so many units from 0 to `MAX_UNSCALED_TOP`."""
     rng = np.random.default_rng()
     m = np.repeat(rng.uniform(-70, 140, (THREADS, 1)).astype(dtype.numpy), WIDTH, 1)
     x = (m.astype(np.float32) - rng.uniform(0, 86, m.shape) ** rng.integers(0, 3, m.shape)).astype(dtype.numpy)
     top, wide = m.astype(np.float32), x.astype(np.float64)
     powers = computed(math.row_exp(dtype, WIDTH), x, top).astype(np.float64)
-    quick = (top[:, 0] >= 0) & (top[:, 0] <= math.LARGEST_BARE) & (top[:, 0] - wide.min(1) <= math.LOWEST_QUICK)
+    quick = (top[:, 0] >= 0) & (top[:, 0] <= math.MAX_UNSCALED_TOP) & (top[:, 0] - wide.min(1) <= math.MAX_DIFFERENCE)
     exact = np.exp(wide[quick])
     units = np.abs(powers[quick] - exact) / np.spacing(exact.astype(np.float32))
     assert units.max() < most
@@ -141,7 +141,7 @@ def test_rows_out_of_range_go_the_long_way() -> None:
     powers = computed(math.row_exp(bf16, WIDTH), x, m)
     unit = computed(math.row_exp_unit(WIDTH), m)
     exact = np.exp(x.astype(np.float32) - m)
-    inside = (m >= math.LEAST_TOP) & (m <= math.LARGEST_TOP)
+    inside = (m >= math.MIN_TOP) & (m <= math.MAX_TOP)
     np.testing.assert_array_equal(powers[~inside], exact[~inside])
     assert (unit[~inside] == 1).all()
     below = inside & (x.astype(np.float32).max(1, keepdims=True) <= m)

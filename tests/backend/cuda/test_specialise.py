@@ -16,7 +16,7 @@ from cutile.backend import cuda
 from cutile.backend.cuda.explain import remedy, unused
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.mma_layouts import group_accumulator
-from cutile.backend.cuda.model.rings import check_function
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.ops import (
     Dot,
     OptimizationBarrier,

@@ -10,8 +10,8 @@ import pytest
 from cutile.backend.cuda.grids import COUNTERS, PersistentGrid
 from cutile.backend.cuda.intrinsics import split_k as intrinsics
 from cutile.backend.cuda.intrinsics.llvm import I32
+from cutile.backend.cuda.model.pipelines import check, check_function
 from cutile.backend.cuda.model.protocol import ProtocolError, protocol
-from cutile.backend.cuda.model.rings import check, check_function
 from cutile.backend.cuda.ops import Fixup, KSplits, WorkUnit
 from cutile.backend.cuda.pipeline.split_k import MAX_PIECES, MIN_WORKSPACE_ITERATIONS
 from cutile.dtypes import bf16, f16, i8, i32
@@ -72,7 +72,7 @@ def test_why_others_are_not_stands_in_the_dump(
 
 @pytest.mark.parametrize("pieces", [1, 2, 3, 5])
 def test_the_pieces_of_a_tile_block_are_all_its_turns(pieces: int) -> None:
-    model = protocol(lowered(gemm_program(bf16, (16, 64), 64), num_pieces=16), tiles=2, turns=9, pieces=pieces)
+    model = protocol(lowered(gemm_program(bf16, (16, 64), 64), num_pieces=16), tiles=2, iterations=9, pieces=pieces)
     assert model is not None
     assert check(model) == 2 * 9
     with pytest.raises(ProtocolError):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.model.properties import check_stores
-from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import (
     Pipeline,
     Roles,

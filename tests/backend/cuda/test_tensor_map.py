@@ -123,7 +123,7 @@ def test_a_prepared_launch_takes_another_tensor() -> None:
 
 
 def test_descriptors_are_not_kept_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tensor_map, "KEPT", 4)
+    monkeypatch.setattr(tensor_map, "MAX_DESCRIPTORS", 4)
     stream = Recorder(sizes=(128,))
     loaded = load(executable(mapped((8, 8))))
     prepared = loaded.prepare((1, 1, 1), [(16, (8, 8), (8, 1))], stream)

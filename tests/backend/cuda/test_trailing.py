@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import pytest
 
+from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.model.properties import check_stores
 from cutile.backend.cuda.model.protocol import OF_RESULTS, ProtocolError, first_group
-from cutile.backend.cuda.model.rings import check_function
 from cutile.backend.cuda.ops import Dot, PackPairs, TmaStore
 from cutile.dtypes import bf16, f8e4m3fn, f16
 from cutile.ir.control import For
@@ -56,7 +56,7 @@ def test_a_result_is_put_off_and_each_piece_of_it_written_once(tile: tuple[int, 
             events = first_group(lowering, tiles, turns)
             found = [(event.what, event.count) for event in events if event.what in OF_RESULTS]
             written = [(what, piece) for piece in range(pieces) for what in ("fill", "store")]
-            assert found == [("keep", 0), *written] * (tiles - 1) + written
+            assert found == [("pack", 0), *written] * (tiles - 1) + written
 
 
 def test_one_piece_is_written_under_each_of_the_first_products() -> None:
@@ -103,7 +103,7 @@ def test_a_piece_left_out_is_found() -> None:
     lowering = lowered(gemm_program(bf16, (128, 256), 64))
     store = next(op for op in of_kind(lowering, TmaStore) if op.attributes["piece"] == 2)
     store.attributes["piece"] = 1
-    with pytest.raises(ProtocolError, match=r"the pieces .* are stored"):
+    with pytest.raises(ProtocolError, match=r"the subtiles .* are stored"):
         check_stores(lowering)
 
 

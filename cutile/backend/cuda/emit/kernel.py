@@ -12,7 +12,7 @@ from typing import Any
 from cutile.analysis.affine import count_of
 from cutile.backend.common.abi import GRID_NAMES, kernel_parameters
 from cutile.backend.cuda import ops
-from cutile.backend.cuda.emit import control, debug, elementwise, matmul, memory, pipeline, reduce
+from cutile.backend.cuda.emit import control, matmul, memory, tiles
 from cutile.backend.cuda.emit.generic import emitter
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops import StagedMma, StageRead
@@ -44,12 +44,9 @@ DECLARED: dict[type[Op], Emitter] = {
 
 EMITTERS: dict[type[Op], Emitter] = {
     **DECLARED,
-    **debug.EMITTERS,
-    **elementwise.EMITTERS,
     **matmul.EMITTERS,
     **memory.EMITTERS,
-    **pipeline.EMITTERS,
-    **reduce.EMITTERS,
+    **tiles.EMITTERS,
 }
 """Operation to emitter. A test compares it with the language's operations."""
 
@@ -72,12 +69,12 @@ def emit(function: Function, target: Target, options: CompileOptions) -> Source:
         raise IRError(f"emit wants IR of stage cuda, got {function.stage}: lower it first")
     source = Kernel(function, target).source()
     # What `build.py` may change if the kernel spills, unless the user has asked for it.
-    hoped = source.facts["min_blocks"] > 1 and options.occupancy is None
-    more: dict[str, Any] = {"may_have_fewer_blocks": True} if hoped else {}
-    few = source.facts["warps"] < MAX_MMA_WARPS and any(isinstance(op, Mma | StagedMma) for op in function.walk())
-    if few and options.num_worker_warps is None:
-        more["more_warps"] = MAX_MMA_WARPS
-    return replace(source, facts={**source.facts, **more}) if more else source
+    is_estimate = source.facts["min_blocks"] > 1 and options.occupancy is None
+    changes: dict[str, Any] = {"may_have_fewer_blocks": True} if is_estimate else {}
+    multiplies = any(isinstance(op, Mma | StagedMma) for op in function.walk())
+    if multiplies and source.facts["warps"] < MAX_MMA_WARPS and options.num_worker_warps is None:
+        changes["more_warps"] = MAX_MMA_WARPS
+    return replace(source, facts={**source.facts, **changes}) if changes else source
 
 
 def _import(module: str, names: Iterable[str]) -> list[str]:
@@ -270,9 +267,9 @@ class Kernel:
 
     def could_inline(self, op: Op) -> bool:
         """Whether an operation's call may be written where its result is used."""
-        once = len(op.results) == 1 and self._uses[op.result] == 1 and not op.result.name
+        is_used_once = len(op.results) == 1 and self._uses[op.result] == 1 and not op.result.name
         renames = op.attributes.get("how") == "keep"
-        return renames or (once and (op.attributes.get("how") is not None or family(type(op)) in INLINE))
+        return renames or (is_used_once and (op.attributes.get("how") is not None or family(type(op)) in INLINE))
 
     def fresh(self, value: Value, stem: str) -> str:
         """A new variable for a value, after the user's name where there is one."""
@@ -358,9 +355,15 @@ class Kernel:
 
     def _may_inline(self, op: Op, expression: Expression, used_here: set[Value]) -> bool:
         value = op.result
-        cheap = family(type(op)) in INLINE or op.attributes.get("how") in ("splat", "repeat")
-        once = self._uses[value] == 1 and value in used_here and value not in self._values
-        return cheap and once and not value.name and len(str(expression)) < MAX_INLINE and not isinstance(op, Select)
+        is_pure = family(type(op)) in INLINE or op.attributes.get("how") in ("splat", "repeat")
+        is_used_once = self._uses[value] == 1 and value in used_here and value not in self._values
+        return (
+            is_pure
+            and is_used_once
+            and not value.name
+            and len(str(expression)) < MAX_INLINE
+            and not isinstance(op, Select)
+        )
 
     def _constant(self, op: Constant, used_here: set[Value]) -> None:
         value, dtype = op.result, op.dtype
@@ -423,8 +426,8 @@ class Kernel:
     def _header(self) -> list[str]:
         function, facts = self._function, self._function.facts
         # A notebook cell's file has another name whenever the cell runs: in the text it would make a new cache key.
-        named = function.file and not cell_of(function.file)
-        where = f"  ({PurePath(function.file).name})" if named else ""
+        is_stable = function.file and not cell_of(function.file)
+        where = f"  ({PurePath(function.file).name})" if is_stable else ""
         types = [f"# {'types' if not i else '':8} {v.name}: {v.type}" for i, v in enumerate(function.parameters)]
         return [
             f"# kernel   {function.name}{where}",

@@ -1,17 +1,18 @@
-"""Elements from and to global memory: tiles, elements by address, atomics."""
+"""Effects: elements from and to global memory, atomics, prints and assertions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from cutile.backend.cuda.emit.generic import emitter
-from cutile.backend.cuda.ops import AddTile, PadEdges, Store
+from cutile.backend.common.abi import REPORT
+from cutile.backend.cuda.emit.generic import emitter, offset
+from cutile.backend.cuda.ops import AddTile, FailUnless, PadEdges, Store
 from cutile.backend.cuda.ops.memory import Compact, StoreCompacted
 from cutile.backend.cuda.ops.private import PrivateEnd, PrivateStart, PrivateUpdate
 from cutile.backend.gpu.emitter import Call, Expression, Intrinsic, quoted
 from cutile.ir import Op, TensorType, Value
-from cutile.ops import atomic, memory, pointer
+from cutile.ops import atomic, debug, memory, pointer
 from cutile.ops.view import LoadView, StoreView, TensorView, padding_value
 
 if TYPE_CHECKING:
@@ -231,6 +232,37 @@ def compare_and_swap(op: atomic.AtomicCas, kernel: Kernel) -> Call:
     return Call(function, tuple(map(kernel.use, op.operands)))
 
 
+# Prints and assertions.
+
+
+def say(op: debug.Print, kernel: Kernel) -> Call:
+    """`say(x, y)`."""
+    facts = op.attributes  # `sources` are the layouts of tiles, None for scalars
+    values = [
+        f"({quoted(spec)}, {kernel.dtype(value.tile.dtype)}, {kernel.layout(name) if name else None})"
+        for spec, value, name in zip(op.specs, op.values, facts["sources"], strict=True)
+    ]
+    listed = f"({', '.join(values)}{',' * (len(values) == 1)})"
+    place = (f"offset={facts['offset']}", f"fence={facts['fence']}")
+    function = kernel.bind("say", "debug.say", quoted(tuple(op.pieces)), listed, *place)
+    return Call(function, tuple(map(kernel.use, op.values)))
+
+
+def fail_unless(op: FailUnless, kernel: Kernel) -> Call:
+    """`fail_unless(condition, report, block_0, block_1, block_2, k)`."""
+    dtypes = "".join(f"{kernel.dtype(each.tile.dtype)}, " for each in op.numbers[3:])  # behind the block's index
+    function = kernel.bind(
+        "fail_unless",
+        "debug.fail_unless",
+        str(op.site),
+        f"({dtypes.rstrip() if dtypes.count(',') == 1 else dtypes.rstrip(', ')})",
+        *([f"speaker={op.thread}"] if op.thread else []),
+        *([] if op.flag is None else [f"flag={offset(op.flag, kernel)}"]),
+    )
+    condition, *numbers = map(kernel.use, (op.condition, *op.numbers))
+    return Call(function, (condition, REPORT, *numbers))
+
+
 EMITTERS: dict[type[Op], Callable[[Any, Any], Expression]] = {
     memory.LoadTile: load,
     Store: store,
@@ -250,4 +282,6 @@ EMITTERS: dict[type[Op], Callable[[Any, Any], Expression]] = {
     PrivateStart: private_start,
     PrivateUpdate: private_update,
     PrivateEnd: private_end,
+    debug.Print: say,
+    FailUnless: fail_unless,
 }

@@ -73,12 +73,14 @@ def _extreme_with(b: Any, dtype: DTypeLike, x: Any, y: Any, which: str, nan: boo
 
 
 def _extreme_form(which: str, nan: bool, ftz: bool) -> Scalar:
-    def one(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
+    """The operation on scalars of a `min` or `max` with these flags."""
+
+    def element(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
         if not dtype.is_float:
             return _extreme(b, dtype, x, y, which == "min")
         return _extreme_with(b, dtype, x, y, which, nan, ftz)
 
-    return one
+    return element
 
 
 def _min(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
@@ -98,15 +100,15 @@ def _divide(b: Any, dtype: DTypeLike, x: Any, y: Any) -> tuple[Any, Any, Any]:
     zero, one = number(dtype, 0), number(dtype, 1)
     by_zero = b.icmp_unsigned("==", y, zero)
     if dtype.kind == "uint":
-        safe = b.select(by_zero, one, y)
-        return b.udiv(x, safe), b.urem(x, safe), by_zero
+        divisor = b.select(by_zero, one, y)
+        return b.udiv(x, divisor), b.urem(x, divisor), by_zero
     by_minus_one = b.icmp_unsigned("==", y, number(dtype, -1))
-    safe = b.select(b.or_(by_zero, by_minus_one), one, y)
-    quotient, rest = b.sdiv(x, safe), b.srem(x, safe)
+    divisor = b.select(b.or_(by_zero, by_minus_one), one, y)
+    quotient, rest = b.sdiv(x, divisor), b.srem(x, divisor)
     # LLVM rounds toward zero: one too much where a remainder and the divisor differ in sign.
-    down = b.and_(b.icmp_unsigned("!=", rest, zero), b.icmp_signed("<", b.xor(rest, safe), zero))
-    quotient = b.select(down, b.sub(quotient, one), quotient)
-    rest = b.select(down, b.add(rest, safe), rest)
+    goes_down = b.and_(b.icmp_unsigned("!=", rest, zero), b.icmp_signed("<", b.xor(rest, divisor), zero))
+    quotient = b.select(goes_down, b.sub(quotient, one), quotient)
+    rest = b.select(goes_down, b.add(rest, divisor), rest)
     return b.select(by_minus_one, b.sub(zero, x), quotient), b.select(by_minus_one, zero, rest), by_zero
 
 
@@ -130,9 +132,9 @@ def _mod_float(b: Any, x: Any, y: Any) -> Any:
     """The remainder moved to the sign of the divisor."""
     zero = const(x.type, 0.0)
     rest = _remainder(b, x, y)
-    moved = b.select(_signs_differ(b, rest, y), b.fadd(rest, y), rest)
+    floored = b.select(_signs_differ(b, rest, y), b.fadd(rest, y), rest)
     # As Python and NumPy: a remainder of 0 has the divisor's sign.
-    return b.select(b.fcmp_ordered("==", rest, zero), _copysign(b, zero, y), moved)
+    return b.select(b.fcmp_ordered("==", rest, zero), _copysign(b, zero, y), floored)
 
 
 def _floor_div_float(b: Any, x: Any, y: Any) -> Any:
@@ -145,11 +147,11 @@ def _floor_div_float(b: Any, x: Any, y: Any) -> Any:
     # The division rounds, so the quotient may lie just below its whole number: then the floor is one too low.
     whole = call(b, "__nv_floor" if x.type == F64 else "__nv_floorf", x.type, [quotient])
     whole = b.select(b.fcmp_ordered(">", b.fsub(quotient, whole), const(x.type, 0.5)), b.fadd(whole, one), whole)
-    signed = b.select(b.fcmp_ordered("==", quotient, zero), _copysign(b, zero, ratio), whole)
-    return b.select(b.fcmp_ordered("==", y, zero), ratio, signed)  # infinite, or NaN of 0 / 0
+    whole = b.select(b.fcmp_ordered("==", quotient, zero), _copysign(b, zero, ratio), whole)  # a 0 has a sign
+    return b.select(b.fcmp_ordered("==", y, zero), ratio, whole)  # infinite, or NaN of 0 / 0
 
 
-def _truncated(b: Any, dtype: DTypeLike, x: Any, y: Any) -> tuple[Any, Any]:
+def _truncating_division(b: Any, dtype: DTypeLike, x: Any, y: Any) -> tuple[Any, Any]:
     """Quotient rounded toward zero, and remainder; both 0 for a zero divisor.
 
     Divisions that LLVM leaves undefined divide by 1, as in `_divide`.
@@ -157,39 +159,39 @@ def _truncated(b: Any, dtype: DTypeLike, x: Any, y: Any) -> tuple[Any, Any]:
     zero, one = number(dtype, 0), number(dtype, 1)
     by_zero = b.icmp_unsigned("==", y, zero)
     if dtype.kind == "uint":
-        safe = b.select(by_zero, one, y)
-        quotient, rest = b.udiv(x, safe), b.urem(x, safe)
+        divisor = b.select(by_zero, one, y)
+        quotient, rest = b.udiv(x, divisor), b.urem(x, divisor)
     else:
         by_minus_one = b.icmp_unsigned("==", y, number(dtype, -1))
-        safe = b.select(b.or_(by_zero, by_minus_one), one, y)
-        quotient = b.select(by_minus_one, b.sub(zero, x), b.sdiv(x, safe))
-        rest = b.select(by_minus_one, zero, b.srem(x, safe))
+        divisor = b.select(b.or_(by_zero, by_minus_one), one, y)
+        quotient = b.select(by_minus_one, b.sub(zero, x), b.sdiv(x, divisor))
+        rest = b.select(by_minus_one, zero, b.srem(x, divisor))
     return b.select(by_zero, zero, quotient), b.select(by_zero, zero, rest)
 
 
 def _div_trunc(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
-    return _truncated(b, dtype, x, y)[0]
+    return _truncating_division(b, dtype, x, y)[0]
 
 
 def _rem(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
-    return _remainder(b, x, y) if dtype.is_float else _truncated(b, dtype, x, y)[1]
+    return _remainder(b, x, y) if dtype.is_float else _truncating_division(b, dtype, x, y)[1]
 
 
 def _div_ceil(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
-    quotient, rest = _truncated(b, dtype, x, y)
-    up = b.icmp_unsigned("!=", rest, number(dtype, 0))
+    quotient, rest = _truncating_division(b, dtype, x, y)
+    goes_up = b.icmp_unsigned("!=", rest, number(dtype, 0))
     if dtype.is_signed:  # operands of one sign: rounding toward zero was rounding down
-        up = b.and_(up, b.icmp_signed(">=", b.xor(x, y), number(dtype, 0)))
-    return b.add(quotient, b.zext(up, x.type))
+        goes_up = b.and_(goes_up, b.icmp_signed(">=", b.xor(x, y), number(dtype, 0)))
+    return b.add(quotient, b.zext(goes_up, x.type))
 
 
 def _mul_hi(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
     if dtype.bits == 64:  # LLVM 7 has no 128 bits on this target (PTX ISA, "mul")
         return asm(b, x.type, [x, y], f"mul.hi.{'s' if dtype.kind == 'int' else 'u'}64 $0, $1, $2;", "=l,l,l")
-    wide = ir.IntType(2 * dtype.bits)
+    double = ir.IntType(2 * dtype.bits)
     extend = b.sext if dtype.is_signed else b.zext
-    product = b.mul(extend(x, wide), extend(y, wide))
-    return b.trunc(b.lshr(product, const(wide, dtype.bits)), x.type)
+    product = b.mul(extend(x, double), extend(y, double))
+    return b.trunc(b.lshr(product, const(double, dtype.bits)), x.type)
 
 
 def _floor_div(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
@@ -288,73 +290,82 @@ def packed(b: Any, name: str, dtype: DTypeLike, x: Any, y: Any) -> Any:
     return asm(b, I32, [x, y], f"{PACKED[name]}.{dtype.name}x2 $0, $1, $2;", "=r,r,r")
 
 
-def _by_pairs(name: str, dtype: DTypeLike, n: int, element: Callable[..., Any]) -> Any:
-    """As `binary`, two elements at a time; `element` is the operation on scalars."""
+Operands = tuple[Any, ...]
+PairOperation = Callable[[Any, Operands, Operands], tuple[Any, Any]]
+"""`operation(b, low, high)`: two results of 16 bits, of the operands of each."""
+
+
+def _by_pairs(name: str, dtype: DTypeLike, n: int, arity: int, operation: PairOperation, element: Any) -> Any:
+    """An intrinsic on elements of 16 bits, two at a time.
+
+    `element` is the operation on scalars.
+    """
 
     def generate(b: Any, values: list[Any]) -> Any:
         rows = list(zip(*(unpack(b, value, n) for value in values), strict=True))
-        results: list[Any] = []
-        for low, high in zip(rows[::2], rows[1::2], strict=True):
-            x, y = (pair_of_halves(b, *both) for both in zip(low, high, strict=True))
-            results += halves_of_pair(b, packed(b, name, dtype, x, y))
-        return pack(b, results, n)
+        pairs = zip(rows[::2], rows[1::2], strict=True)
+        return pack(b, [half for low, high in pairs for half in operation(b, low, high)], n)
 
-    function = intrinsic(name + "_", frag(dtype, n), [frag(dtype, n)] * 2, generate)
-    function.element = element
+    function = intrinsic(name, frag(dtype, n), [frag(dtype, n)] * arity, generate)
+    function.element = element  # for functions of scalars, which reductions and scans apply
     return function
+
+
+def _in_words(word_operation: Callable[..., Any]) -> PairOperation:
+    """The operation on pairs of an operation `f(b, *words)` on words of two elements."""
+
+    def operation(b: Any, low: Operands, high: Operands) -> tuple[Any, Any]:
+        words = [pair_of_halves(b, *pair) for pair in zip(low, high, strict=True)]
+        return halves_of_pair(b, word_operation(b, *words))
+
+    return operation
 
 
 @cache
 def binary(name: str, dtype: DTypeLike, n: int) -> Any:
     """`f(x, y)` for the operation `name` of `cutile.ops.arith`."""
 
-    def one(b: Any, x: Any, y: Any) -> Any:
+    def element(b: Any, x: Any, y: Any) -> Any:
         return combine(b, name, dtype, x, y)
 
-    function = elementwise(name + "_", (dtype, dtype), dtype, n, one)
-    if name in PACKED and dtype.is_half and n and n % 2 == 0:
-        return _by_pairs(name, dtype, n, one)
-    if name not in _OF_TWO or dtype is not u16 or not n or n % 2:
-        return function
+    has_pairs = n > 0 and n % 2 == 0
+    if name in PACKED and dtype.is_half and has_pairs:
 
-    def generate(b: Any, values: list[Any]) -> Any:
-        rows = list(zip(*(unpack(b, value, n) for value in values), strict=True))
-        twos = zip(rows[::2], rows[1::2], strict=True)
-        return pack(b, [half for two in twos for half in _OF_TWO[name](b, *two)], n)
+        def word(b: Any, x: Any, y: Any) -> Any:
+            return packed(b, name, dtype, x, y)
 
-    pairs = intrinsic(name + "_", frag(dtype, n), [frag(dtype, n)] * 2, generate)
-    pairs.element = one
-    return pairs
+        return _by_pairs(name + "_", dtype, n, 2, _in_words(word), element)
+    if name in _OF_U16_PAIRS and dtype is u16 and has_pairs:
+        return _by_pairs(name + "_", dtype, n, 2, _OF_U16_PAIRS[name], element)
+    return elementwise(name + "_", (dtype, dtype), dtype, n, element)
 
 
-Two = tuple[Any, Any]
-
-
-def _shr_two(b: Any, low: Two, high: Two) -> Two:
+def _shr_pair(b: Any, low: Operands, high: Operands) -> tuple[Any, Any]:
     """Shift two of u16 in one word if their counts are equal, else one by one.
 
     LLVM would shift each alone. Of constant counts it knows which selections hold, and drops the others.
     """
-    apart = [_shr(b, u16, *operands) for operands in (low, high)]
+    single = _shr(b, u16, *low), _shr(b, u16, *high)
     inside = b.icmp_unsigned("<", low[1], number(u16, u16.bits))
     count = b.zext(b.select(inside, low[1], number(u16, 0)), I32)
-    own_bits = b.mul(b.lshr(i32c(0xFFFF), count), i32c(0x10001))  # none that moved from the upper half to the lower
+    # The bits of each half that its own shift leaves (twice 16 bits): no bit moves from the upper half to the lower.
+    own_bits = b.mul(b.lshr(i32c(0xFFFF), count), i32c(0x10001))
     word = b.and_(b.lshr(pair_of_halves(b, low[0], high[0]), count), own_bits)
-    together = b.and_(inside, b.icmp_unsigned("==", low[1], high[1]))
-    return tuple(b.select(together, joint, alone) for joint, alone in zip(halves_of_pair(b, word), apart, strict=True))
+    is_joint = b.and_(inside, b.icmp_unsigned("==", low[1], high[1]))
+    halves = halves_of_pair(b, word)
+    return b.select(is_joint, halves[0], single[0]), b.select(is_joint, halves[1], single[1])
 
 
-def _bits_of_two(name: str) -> Callable[[Any, Two, Two], Two]:
+def _u16_words(name: str) -> PairOperation:
     """`and`, `or` or `xor` of two of u16 in one word, which LLVM may split otherwise."""
 
-    def combined(b: Any, low: Two, high: Two) -> Two:
-        x, y = (pair_of_halves(b, *both) for both in zip(low, high, strict=True))
-        return halves_of_pair(b, BINARY[name](b, u16, x, y))
+    def word(b: Any, x: Any, y: Any) -> Any:
+        return BINARY[name](b, u16, x, y)
 
-    return combined
+    return _in_words(word)
 
 
-_OF_TWO = {"shr": _shr_two, "and": _bits_of_two("and"), "or": _bits_of_two("or"), "xor": _bits_of_two("xor")}
+_OF_U16_PAIRS = {"shr": _shr_pair, "and": _u16_words("and"), "or": _u16_words("or"), "xor": _u16_words("xor")}
 """Operations on two of u16 in one word."""
 
 
@@ -404,33 +415,26 @@ def fused(b: Any, dtype: DTypeLike, x: Any, y: Any, z: Any) -> Any:
 def fma(dtype: DTypeLike, n: int) -> Any:
     """`f(x, y, z) = x * y + z` with one rounding; of f16 and bf16 two at a time."""
 
-    def one(b: Any, x: Any, y: Any, z: Any) -> Any:
+    def element(b: Any, x: Any, y: Any, z: Any) -> Any:
         if dtype.is_half:
             # One rounding; f32 would round twice (PTX ISA, "fma").
             return asm(b, I16, [x, y, z], f"fma.rn.{dtype.name} $0, $1, $2, $3;", "=h,h,h,h")
         return fused(b, dtype, x, y, z)
 
-    if not dtype.is_half or n % 2:
-        return elementwise("fma", (dtype,) * 3, dtype, n, one)
+    def word(b: Any, x: Any, y: Any, z: Any) -> Any:
+        # As for one element, above.
+        return asm(b, I32, [x, y, z], f"fma.rn.{dtype.name}x2 $0, $1, $2, $3;", "=r,r,r,r")
 
-    def generate(b: Any, values: list[Any]) -> Any:
-        elements = list(zip(*(unpack(b, value, n) for value in values), strict=True))
-        results: list[Any] = []
-        for low, high in zip(elements[::2], elements[1::2], strict=True):
-            pairs = [pair_of_halves(b, *both) for both in zip(low, high, strict=True)]
-            # As for one element, above.
-            pair = asm(b, I32, pairs, f"fma.rn.{dtype.name}x2 $0, $1, $2, $3;", "=r,r,r,r")
-            results += halves_of_pair(b, pair)
-        return pack(b, results, n)
-
-    return intrinsic("fma", frag(dtype, n), [frag(dtype, n)] * 3, generate)
+    if dtype.is_half and n > 0 and n % 2 == 0:
+        return _by_pairs("fma", dtype, n, 3, _in_words(word), element)
+    return elementwise("fma", (dtype,) * 3, dtype, n, element)
 
 
 TIE = 1 << 15
 """The lower half of the bits of an f32 that is halfway between two bf16."""
 NEAR_ULPS = 2
 """Units in the last place of f32 by which a product with a reciprocal may miss the quotient: two roundings."""
-AT_ONCE = 16
+BRANCH_ELEMENTS = 16
 """Quotients under one branch: their dividends wait in registers until all are known to be right."""
 NORMAL = (2.0**-125, 2.0**125)
 """Magnitudes of divisors between which reciprocals are normal numbers."""
@@ -445,7 +449,7 @@ def row_quotient(n: int, packs: bool = False) -> Any:
 
     def generate(b: Any, values: list[Any]) -> Any:
         rows = list(zip(*(unpack(b, value, n) for value in values), strict=True))
-        groups = (rows[first : first + AT_ONCE] for first in range(0, n, AT_ONCE))
+        groups = (rows[first : first + BRANCH_ELEMENTS] for first in range(0, n, BRANCH_ELEMENTS))
         return pack(b, [each for group in groups for each in _row_quotients(b, group, packs)], n)
 
     return intrinsic("row_quotient", frag(bf16, n), [frag(f32, n)] * 2, generate)
@@ -455,17 +459,17 @@ def _row_quotients(b: Any, rows: Sequence[tuple[Any, Any]], packs: bool) -> list
     one, least, most = (const(rows[0][0].type, number) for number in (1.0, *NORMAL))
     # Written for each element, but equal in each row: the compiler merges those.
     products = [b.fmul(x, b.fdiv(one, y)) for x, y in rows]
-    unsure = (_near_ties_packed if packs and len(rows) % 2 == 0 else _near_ties)(b, products)
+    divides = (_near_ties_packed if packs and len(rows) % 2 == 0 else _near_ties)(b, products)
     for _, y in rows:
         size = call(b, "llvm.fabs.f32", y.type, [y])
-        normal = b.and_(b.fcmp_ordered(">=", size, least), b.fcmp_ordered("<=", size, most))
-        unsure = b.or_(unsure, b.not_(normal))
-    usual = _to_bf16(b, products)
+        is_normal = b.and_(b.fcmp_ordered(">=", size, least), b.fcmp_ordered("<=", size, most))
+        divides = b.or_(divides, b.not_(is_normal))
+    words = _to_bf16(b, products)
     before = b.block
-    with b.if_then(unsure, likely=False):
-        exact = _to_bf16(b, [b.fdiv(x, y) for x, y in rows])
+    with b.if_then(divides, likely=False):
+        quotients = _to_bf16(b, [b.fdiv(x, y) for x, y in rows])
         behind = b.block
-    words = merge(b, (usual, before), (exact, behind))
+    words = merge(b, (words, before), (quotients, behind))
     return [half for word in words for half in halves_of_pair(b, word)][: len(rows)]
 
 
@@ -485,32 +489,33 @@ def _near_ties(b: Any, numbers: Sequence[Any]) -> Any:
     bf16 rounds the lower half of an f32 away, up from `TIE` on. Moved by the tie less the distance, and wrapped, lower
     halves that are near it are the least ones.
     """
-    unsure: Any = const(I1, 0)
-    for near in numbers:
+    is_near: Any = const(I1, 0)
+    for x in numbers:
         # `TIE` is half of the range of 16 bits: adding it is subtracting it.
-        past = b.shl(b.add(b.bitcast(near, I32), i32c(TIE + NEAR_ULPS)), i32c(HALF_BITS))
-        unsure = b.or_(unsure, b.icmp_unsigned("<=", past, i32c(2 * NEAR_ULPS << HALF_BITS)))
-    return unsure
+        distance = b.shl(b.add(b.bitcast(x, I32), i32c(TIE + NEAR_ULPS)), i32c(HALF_BITS))
+        is_near = b.or_(is_near, b.icmp_unsigned("<=", distance, i32c(2 * NEAR_ULPS << HALF_BITS)))
+    return is_near
 
 
 def _near_ties_packed(b: Any, numbers: Sequence[Any]) -> Any:
     """As `_near_ties`, of an even number of f32: the lower halves of two in a word."""
 
-    def both(half: int) -> Any:
+    def twice(half: int) -> Any:
         return i32c(half << HALF_BITS | half)
 
-    bits = [b.bitcast(near, I32) for near in numbers]
+    bits = [b.bitcast(x, I32) for x in numbers]
     least: Any = None
     for low, high in zip(bits[::2], bits[1::2], strict=True):
         lower_halves = call(b, "llvm.nvvm.prmt", I32, [low, high, i32c(0x5410)])  # bytes 0 and 1 of both
-        operands = [lower_halves, both(TIE + NEAR_ULPS)]
+        operands = [lower_halves, twice(TIE + NEAR_ULPS)]
         # Hopper adds both halves in one instruction (PTX ISA, "add"); LLVM would split words.
-        past = asm(b, I32, operands, "add.u16x2 $0, $1, $2;", "=r,r,r")
+        distances = asm(b, I32, operands, "add.u16x2 $0, $1, $2;", "=r,r,r")
         if least is None:
-            least = past
+            least = distances
             continue
         # As the sum above (PTX ISA, "min").
-        least = asm(b, I32, [past, least], "min.u16x2 $0, $1, $2;", "=r,r,r")
-    # Where a half is below the limit, the difference borrows: the upper bit is set in it, and was not before.
-    borrowed = b.and_(b.sub(least, both(2 * NEAR_ULPS + 1)), b.not_(least))
-    return b.icmp_unsigned("!=", b.and_(borrowed, both(1 << 15)), i32c(0))
+        least = asm(b, I32, [distances, least], "min.u16x2 $0, $1, $2;", "=r,r,r")
+    # Where a half is below the limit, the difference borrows: the upper bit is set in it, and was not before. A borrow
+    # from the upper half may set the upper bit there too: then the lower half is near already.
+    borrows = b.and_(b.sub(least, twice(2 * NEAR_ULPS + 1)), b.not_(least))
+    return b.icmp_unsigned("!=", b.and_(borrows, twice(1 << 15)), i32c(0))

@@ -9,9 +9,22 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.llvm import I16, I32, VOID, asm, const, narrow, number, widen
+from cutile.backend.cuda.intrinsics.llvm import (
+    I16,
+    I32,
+    REGISTERS,
+    VOID,
+    asm,
+    const,
+    from_register,
+    merge,
+    narrow,
+    number,
+    to_register,
+    widen,
+)
 from cutile.backend.cuda.intrinsics.memory import join_words
-from cutile.backend.cuda.intrinsics.pointer import REGISTERS, SCOPES, Exchange, Lanes, narrowed, release_once, widened
+from cutile.backend.cuda.intrinsics.pointer import SCOPES, Exchange, Lanes, release_once
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, u64
 
@@ -41,7 +54,7 @@ def _one(b: Any, dtype: DTypeLike, address: Any, operands: list[Any], active: An
     constraints = ",".join([*([f"=&{letter}"] if used else []), "l", *[letter] * len(operands), "r", "~{memory}"])
     values = [address, *operands, b.zext(active, I32)]
     old = asm(b, wide if used else VOID, values, code, constraints, effect=True)
-    return narrowed(b, dtype, old) if used else number(dtype, 0)
+    return from_register(b, dtype, old) if used else number(dtype, 0)
 
 
 def _many(b: Any, dtype: DTypeLike, address: Any, values: Sequence[Any], active: Any, text: str) -> None:
@@ -49,7 +62,7 @@ def _many(b: Any, dtype: DTypeLike, address: Any, values: Sequence[Any], active:
 
     It has vectors of f32, or of pairs of 16-bit floats.
     """
-    bits = [widened(b, dtype, value) for value in values]
+    bits = [to_register(b, dtype, value) for value in values]
     words = join_words(b, dtype, bits) if dtype.bits < 32 else bits
     vector = f".v{len(words)}" if len(words) > 1 else ""
     kind = text.replace(f".{dtype.name}", f"{vector}.{dtype.name}{'x2' if dtype.bits < 32 else ''}")
@@ -84,7 +97,7 @@ def _reduce_runs(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any, Any]],
         _many(b, dtype, run[0][0], [value for _, value, _ in run], all_active, text)
         with b.if_then(b.and_(any_active, b.not_(all_active)), likely=False):
             for address, value, flag in run:
-                _one(b, dtype, address, [widened(b, dtype, value)], flag, text, False)
+                _one(b, dtype, address, [to_register(b, dtype, value)], flag, text, False)
 
 
 def _add_in_a_loop(b: Any, dtype: DTypeLike, address: Any, value: Any, active: Any, where: str) -> Any:
@@ -111,10 +124,7 @@ def _add_in_a_loop(b: Any, dtype: DTypeLike, address: Any, value: Any, active: A
     # As bits: a NaN is not equal to itself, and the loop would not end.
     b.cbranch(b.icmp_unsigned("==", current, old), done, loop)
     b.position_at_end(done)
-    result = b.phi(I16)
-    result.add_incoming(const(I16, 0), before)
-    result.add_incoming(current, loop)
-    return result
+    return merge(b, ([const(I16, 0)], before), ([current], loop))[0]
 
 
 @cache
@@ -160,7 +170,7 @@ def update(
             return pack(b, [number(dtype, 0)] * count, count)  # nobody reads these: only `red` takes several elements
         for address, value, flag in zip(addresses, operands, active, strict=True):
             if native:
-                operand = widened(b, dtype, value)
+                operand = to_register(b, dtype, value)
                 old.append(_one(b, dtype, address, [operand], flag, text, not reduces))
             else:
                 old.append(_add_in_a_loop(b, dtype, address, value, flag, where))
@@ -189,7 +199,7 @@ def compare_and_swap(
         text = f"atom.{release_once(b, order, scope, active)}.{SCOPES[scope]}.global.cas.b{dtype.bits}"
         old: list[Any] = []
         for address, expected, value, flag in zip(*columns, active, strict=True):
-            operands = [widened(b, dtype, expected), widened(b, dtype, value)]
+            operands = [to_register(b, dtype, expected), to_register(b, dtype, value)]
             old.append(_one(b, dtype, address, operands, flag, text, True))
         if exchange is not None:
             old = lanes.hand_on(dtype, old, exchange)

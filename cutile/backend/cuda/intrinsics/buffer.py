@@ -13,7 +13,11 @@ from cutile.backend.cuda.intrinsics.dot import stage_address
 from cutile.backend.cuda.intrinsics.fragment import Coordinates, frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     I32,
+    PIECE_BYTES,
+    PIECE_SHIFT,
+    ROW_SHIFT,
     VOID,
+    WORD_BYTES,
     address,
     asm,
     from_memory,
@@ -32,16 +36,8 @@ from cutile.dtypes import DTypeLike, i32
 
 PERIOD = 1024
 """Bytes after which the permutation of pieces repeats."""
-ROW = 128
+ROW = 1 << ROW_SHIFT
 """Bytes over which the permutation is the same."""
-WIDEST = 16
-"""Bytes of the widest access, and of a piece, which the swizzle moves as a whole."""
-PIECE_SHIFT = 4
-"""Bits by which a piece's number is shifted left to be its offset."""
-ROW_SHIFT = 7
-"""Bits by which an address is shifted right to be the number of its row of `ROW` bytes."""
-WORD = 4
-"""Bytes of a register."""
 
 
 @cache
@@ -71,7 +67,7 @@ def read(
     """
     size = dtype.bits // 8
     others = [other for other in range(layout.rank) if other != axis]
-    width = min(layout.vector(axis), WIDEST // size)
+    width = min(layout.vector(axis), PIECE_BYTES // size)
     bits = layout.reach[axis] * size  # the bits of an offset along the row that differ from thread to thread
     # All threads read one row of the permutation: then the register's offset alone tells how pieces are permuted.
     is_constant = bits < min(ROW, smem_layout.swizzle) and not any(layout.reach[other] for other in others)
@@ -83,8 +79,8 @@ def read(
         for other in others:
             row = b.add(b.mul(row, i32c(layout.shape[other])), coordinates.thread_part(other))
         column = b.and_(values[1], i32c(smem_layout.span - 1)) if number else coordinates.thread_part(axis)
-        mine = b.add(_panel(b, smem_layout, column), b.mul(row, i32c(smem_layout.swizzle)))
-        permuted: dict[int, Any] = {}
+        mine = b.add(_panel(b, smem_layout, column), b.mul(row, i32c(smem_layout.swizzle)))  # before the swizzle
+        addresses: dict[int, Any] = {}  # of permuted places
         elements: list[Any] = []
         for register in range(0, layout.registers, width):
             offset = layout.offsets[register]
@@ -92,28 +88,28 @@ def read(
             for other in others:
                 above = above * layout.shape[other] + offset[other]
             panel, within = divmod(offset[axis], smem_layout.span)
-            # Bytes from the thread's own place to the register's.
-            beyond = panel * smem_layout.panel_bytes + above * smem_layout.swizzle + within * size
-            lower = beyond % PERIOD if smem_layout.swizzle else 0  # without a swizzle nothing is permuted
+            # Bytes from the thread's own place to the register's, and the part of them that is permuted.
+            step = panel * smem_layout.panel_bytes + above * smem_layout.swizzle + within * size
+            lower = step % PERIOD if smem_layout.swizzle else 0  # without a swizzle nothing is permuted
             if is_constant and not lower & bits:
-                # The permutation is an exclusive or with a constant of the register. The constant's bits at which the
-                # threads' places differ are applied to these places, the others to the offset, here.
-                flipped = (lower // ROW & smem_layout.swizzle // WIDEST - 1) * WIDEST
-                key, lower = flipped & bits, lower ^ (flipped & ~bits)
-                if key not in permuted:
-                    permuted[key] = b.add(base, b.xor(mine, i32c(key)))
-                elements += _access(b, dtype, permuted[key], lower + beyond - beyond % PERIOD, width)
+                # The permutation is an XOR with a constant of the register. The constant's bits at which the threads'
+                # places differ are applied to these places, the others to the offset, here.
+                mask = (lower // ROW & smem_layout.swizzle // PIECE_BYTES - 1) * PIECE_BYTES
+                key, lower = mask & bits, lower ^ (mask & ~bits)
+                if key not in addresses:
+                    addresses[key] = b.add(base, b.xor(mine, i32c(key)))
+                elements += _access(b, dtype, addresses[key], lower + step - step % PERIOD, width)
                 continue
-            if lower not in permuted:
-                permuted[lower] = b.add(base, _permute(b, smem_layout, b.add(mine, i32c(lower))))
-            elements += _access(b, dtype, permuted[lower], beyond - lower, width)
+            if lower not in addresses:
+                addresses[lower] = b.add(base, _permute(b, smem_layout, b.add(mine, i32c(lower))))
+            elements += _access(b, dtype, addresses[lower], step - lower, width)
         return pack(b, elements, layout.registers)
 
     return intrinsic("read", frag(dtype, layout.registers), [INTEGER] * (1 + number), generate)
 
 
 def _panel(b: Any, smem_layout: SmemLayout, column: Any) -> Any:
-    """Bytes from the tile's begin to the element of its first row at `column`."""
+    """Bytes from the tile's begin to the element at `column` of its first row."""
     if smem_layout.count == 1:
         return b.mul(column, i32c(smem_layout.size))
     panel = b.mul(b.lshr(column, i32c(smem_layout.span.bit_length() - 1)), i32c(smem_layout.panel_bytes))
@@ -127,31 +123,31 @@ def _permute(b: Any, smem_layout: SmemLayout, place: Any) -> Any:
     """
     if not smem_layout.swizzle:
         return place
-    pieces = smem_layout.swizzle // WIDEST
+    pieces = smem_layout.swizzle // PIECE_BYTES
     mask = b.and_(b.lshr(place, i32c(ROW_SHIFT)), i32c(pieces - 1))
     return b.xor(place, b.shl(mask, i32c(PIECE_SHIFT)))
 
 
-def _access(b: Any, dtype: DTypeLike, at: Any, beyond: int, width: int) -> list[Any]:
-    """Read `width` neighbouring elements, `beyond` bytes behind the address `at`."""
+def _access(b: Any, dtype: DTypeLike, at: Any, offset: int, width: int) -> list[Any]:
+    """Read `width` neighbouring elements, `offset` bytes behind the address `at`."""
     nbytes = dtype.bits // 8 * width
-    if nbytes < WORD:
+    if nbytes < WORD_BYTES:
         # Into a register of 32 bits, of whose upper bits LLVM knows nothing: so it converts a byte as a byte, and not
         # as 16 bits (PTX ISA, "ld").
-        text = f"ld.shared.u{8 * nbytes} $0, [$1+{beyond}];"
+        text = f"ld.shared.u{8 * nbytes} $0, [$1+{offset}];"
         return _elements(b, dtype, asm(b, I32, [at], text, "=r,r,~{memory}", effect=True))[:width]
-    words = nbytes // WORD
+    words = nbytes // WORD_BYTES
     # Inline PTX with an effect stays between the wait for the stage and its release, as LLVM's loads would not.
     if words == 1:
-        loaded = [asm(b, I32, [at], f"ld.shared.b32 $0, [$1+{beyond}];", "=r,r,~{memory}", effect=True)]
+        registers = [asm(b, I32, [at], f"ld.shared.b32 $0, [$1+{offset}];", "=r,r,~{memory}", effect=True)]
     else:
         names = ", ".join(f"${i}" for i in range(words))
         # One access of 8 or 16 bytes (PTX ISA, "ld").
-        text = f"ld.shared.v{words}.b32 {{{names}}}, [${words}+{beyond}];"
+        text = f"ld.shared.v{words}.b32 {{{names}}}, [${words}+{offset}];"
         kind = ir.LiteralStructType([I32] * words)
-        words_read = asm(b, kind, [at], text, ",".join(["=r"] * words) + ",r,~{memory}", effect=True)
-        loaded = [b.extract_value(words_read, i) for i in range(words)]
-    return [element for word in loaded for element in _elements(b, dtype, word)]
+        vector = asm(b, kind, [at], text, ",".join(["=r"] * words) + ",r,~{memory}", effect=True)
+        registers = [b.extract_value(vector, i) for i in range(words)]
+    return [element for word in registers for element in _elements(b, dtype, word)]
 
 
 def _elements(b: Any, dtype: DTypeLike, word: Any) -> list[Any]:
@@ -159,8 +155,8 @@ def _elements(b: Any, dtype: DTypeLike, word: Any) -> list[Any]:
     count = 32 // dtype.bits
     if count == 1:
         return [from_memory(b, dtype, word)]
-    shifted = [b.lshr(word, i32c(dtype.bits * i)) if i else word for i in range(count)]
-    return [from_memory(b, dtype, b.trunc(bits, memory_type(dtype))) for bits in shifted]
+    fields = [b.lshr(word, i32c(dtype.bits * i)) if i else word for i in range(count)]
+    return [from_memory(b, dtype, b.trunc(bits, memory_type(dtype))) for bits in fields]
 
 
 @cache
@@ -177,8 +173,9 @@ def write(layout: Layout, place: BufferStages) -> Any:
     """
     smem_layout = place.smem_layout
     count = layout.registers // 2  # words
-    pieces = smem_layout.swizzle // WIDEST
-    own = max(basis[1] for basis in layout.warp)  # columns of a warpgroup, where warpgroups share them
+    pieces = smem_layout.swizzle // PIECE_BYTES
+    # Columns of a warpgroup, where warpgroups share them: the step of the highest bit of the warp's number. Else 0.
+    own = max(basis[1] for basis in layout.warp)
 
     def generate(b: Any, values: list[Any]) -> None:
         words = unpack(b, values[0], count)
@@ -197,17 +194,18 @@ def write(layout: Layout, place: BufferStages) -> Any:
         if own >= smem_layout.span:  # a warpgroup's columns are whole panels
             base = b.add(base, b.mul(group_number(b), i32c(own // smem_layout.span * smem_layout.panel_bytes)))
         elif own:  # pieces within a panel: powers of two, so that an exclusive or adds them to the piece's number
-            swizzle = b.xor(swizzle, b.mul(group_number(b), i32c(own * smem_layout.size // WIDEST)))
+            swizzle = b.xor(swizzle, b.mul(group_number(b), i32c(own * smem_layout.size // PIECE_BYTES)))
         # Of 16 bytes, which are 8 columns, each of four lanes has a word.
         within = b.shl(b.and_(lane, i32c(3)), i32c(2))
-        at: dict[int, Any] = {}  # the address of each piece in the lane's row
+        addresses: dict[int, Any] = {}  # of each piece in the lane's row
         for word, (down, across) in zip(words, layout.offsets[::2], strict=True):
             panel, rest = divmod(across, smem_layout.span)
-            piece = rest * smem_layout.size // WIDEST
-            if piece not in at:
-                at[piece] = b.add(base, b.or_(b.shl(b.xor(swizzle, i32c(piece)), i32c(PIECE_SHIFT)), within))
-            where = b.add(at[piece], i32c(panel * smem_layout.panel_bytes + down * smem_layout.swizzle))
-            # In PTX, so that LLVM keeps the store behind the products that read this stage, and ahead of the fence.
+            piece = rest * smem_layout.size // PIECE_BYTES
+            if piece not in addresses:
+                addresses[piece] = b.add(base, b.or_(b.shl(b.xor(swizzle, i32c(piece)), i32c(PIECE_SHIFT)), within))
+            where = b.add(addresses[piece], i32c(panel * smem_layout.panel_bytes + down * smem_layout.swizzle))
+            # In PTX, so that LLVM keeps the store behind the products that read this stage, and ahead of the fence (PTX
+            # ISA, "st").
             asm(b, VOID, [where, word], "st.shared.b32 [$0], $1;", "r,r,~{memory}", effect=True)
         proxy_fence(b)  # `wgmma` reads it next, behind a barrier
 

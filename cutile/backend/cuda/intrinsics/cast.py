@@ -63,11 +63,11 @@ def _to_whole(b: Any, x: Any, target: DTypeLike, rounding: str) -> Any:
     kind, source_letter = _float_letter(x)
     sign = "s" if target.is_signed else "u"
     width = max(target.bits, 32)  # `cvt` saturates at the width of the register: 32 or 64 bits
-    wide, letter = (I64, "l") if width == 64 else (I32, "r")
-    whole = _cvt(b, f"{WHOLE_SUFFIX[rounding]}.{sign}{width}.{kind}", wide, letter, x, source_letter)
+    result, letter = (I64, "l") if width == 64 else (I32, "r")
+    whole = _cvt(b, f"{WHOLE_SUFFIX[rounding]}.{sign}{width}.{kind}", result, letter, x, source_letter)
     # Only from f32 to 32 bits `cvt` gives 0 of a NaN; else the upper bit alone is set (PTX ISA, "cvt").
     if kind == "f64" or width == 64:
-        whole = b.select(b.fcmp_unordered("uno", x, x), const(wide, 0), whole)
+        whole = b.select(b.fcmp_unordered("uno", x, x), const(result, 0), whole)
     if target.bits >= 32:
         return whole
     compare = b.icmp_signed if sign == "s" else b.icmp_unsigned
@@ -146,12 +146,12 @@ def _to_full(b: Any, source: DTypeLike, target: DTypeLike, x: Any, rounding: str
         return _cvt(b, name, result, letter, x, source_letter)
     if source.is_bool:
         return b.uitofp(x, result)
-    wide = _wide(b, source, x, capability)
-    if wide.type == result:
-        return wide
+    number_ = _wide(b, source, x, capability)
+    if number_.type == result:
+        return number_
     if target is f64:
-        return b.fpext(wide, F64)
-    return b.fptrunc(wide, F32) if near else _cvt(b, f"{FLOAT_SUFFIX[rounding]}.f32.f64", F32, "f", wide, "d")
+        return b.fpext(number_, F64)
+    return b.fptrunc(number_, F32) if near else _cvt(b, f"{FLOAT_SUFFIX[rounding]}.f32.f64", F32, "f", number_, "d")
 
 
 def converted(
@@ -165,12 +165,12 @@ def converted(
     """One element of `source` as `target`."""
     if source is target:
         return x
-    floating = source.format is not None
+    is_float = source.format is not None
     if target is bool_:
-        if not floating:
+        if not is_float:
             return b.icmp_unsigned("!=", x, number(source, 0))
-        wide = _wide(b, source, x, capability)
-        return b.fcmp_unordered("!=", wide, const(wide.type, 0.0))  # a NaN is true
+        x = _wide(b, source, x, capability)
+        return b.fcmp_unordered("!=", x, const(x.type, 0.0))  # a NaN is true
     if target.format is not None:
         mode = rounding or NEAREST_EVEN
         if target in (f32, f64):
@@ -178,7 +178,7 @@ def converted(
         if target.is_half:
             return _to_half(b, source, target, x, mode, capability)
         return _to_stored(b, _single(b, source, x, capability), target, mode, capability)
-    if floating:
+    if is_float:
         return _to_whole(b, _wide(b, source, x, capability), target, rounding or ZERO)
     if not source.is_bool and target.bits < source.bits:
         return b.trunc(x, register_type(target))
@@ -195,12 +195,11 @@ def _pairs(dtype: DTypeLike, target: DTypeLike, rounding: str | None, capability
     if (dtype in (i8, u8) and target.is_half) or (dtype, target) == (u8, u16):  # exact, whatever the rounding
         return True
     near = rounding in (None, NEAREST_EVEN)
-    wider = {f16, bf16, f32}
-    fp8 = (dtype in FP8 and target in (f16, f32)) or (target in FP8 and dtype in wider)
+    fp8 = (dtype in FP8 and target in (f16, f32)) or (target in FP8 and dtype in (f16, bf16, f32))
     return near and ((dtype is f32 and target.is_half) or (capability >= FP8_SINCE and fp8))
 
 
-def _two(b: Any, source: DTypeLike, target: DTypeLike, low: Any, high: Any) -> tuple[Any, Any]:
+def _convert_pair(b: Any, source: DTypeLike, target: DTypeLike, low: Any, high: Any) -> tuple[Any, Any]:
     """Two elements at once, for the dtypes of `_pairs`.
 
     The linker would pair single conversions to 16 bits as well. But if they read a warpgroup's accumulator, it then
@@ -218,8 +217,7 @@ def _two(b: Any, source: DTypeLike, target: DTypeLike, low: Any, high: Any) -> t
         return b.trunc(pair, I8), b.trunc(b.lshr(pair, const(I16, 8)), I8)
     # Two bytes in 16 bits become two f16 in 32.
     bits = b.or_(b.zext(low, I16), b.shl(b.zext(high, I16), const(I16, 8)))
-    pair = _cvt(b, f"rn.f16x2.{FP8[source]}", I32, "r", bits, "h")
-    halves = b.trunc(pair, I16), b.trunc(b.lshr(pair, i32c(16)), I16)
+    halves = halves_of_pair(b, _cvt(b, f"rn.f16x2.{FP8[source]}", I32, "r", bits, "h"))
     return halves if target is f16 else (widen(b, f16, halves[0]), widen(b, f16, halves[1]))
 
 
@@ -269,19 +267,19 @@ def _whole_pair(b: Any, source: DTypeLike, target: DTypeLike, low: Any, high: An
     both = b.or_(b.zext(low, I16), b.shl(b.zext(high, I16), const(I16, 8)))  # as neighbours lie in memory
     upper = i32c(steps.begin >> 8 if steps else 0)  # the upper byte of each half
     # One instruction for both: LLVM would shift and mask each (PTX ISA, "prmt").
-    spread = asm(b, I32, [b.zext(both, I32), upper], f"prmt.b32 $0, $1, $2, {INTERLEAVE};", "=r,r,r")
+    halves = asm(b, I32, [b.zext(both, I32), upper], f"prmt.b32 $0, $1, $2, {INTERLEAVE};", "=r,r,r")
     if steps is None:
-        return spread
+        return halves
     if target is f16:
-        flipped = b.xor(spread, _twice(BIT_7)) if source is i8 else spread
-        return _plus(b, target, flipped, steps.unit, _twice(steps.minus_signed if source is i8 else steps.minus))
-    lower = b.and_(spread, _twice(~BIT_7 & (SIGN | SIGN - 1)))
+        halves = b.xor(halves, _twice(BIT_7)) if source is i8 else halves
+        return _plus(b, target, halves, steps.unit, _twice(steps.minus_signed if source is i8 else steps.minus))
+    lower = b.and_(halves, _twice(~BIT_7 & (SIGN | SIGN - 1)))
     if source is i8:
         # 128 + the lower bits - (128 or 256). Bit 7 is the lowest of a bf16's exponent: set, it makes 256 of 128.
-        return _plus(b, target, b.and_(spread, _twice(-BIT_7 & (SIGN | SIGN - 1))), steps.unit | SIGN, lower)
+        return _plus(b, target, b.and_(halves, _twice(-BIT_7 & (SIGN | SIGN - 1))), steps.unit | SIGN, lower)
     # 128 + the lower bits - (128 or 0). Bit 7, inverted, times a factor is the bits of -128, or 0.
-    unset = b.xor(b.and_(spread, _twice(BIT_7)), _twice(BIT_7))
-    return _plus(b, target, lower, steps.unit, b.mul(unset, i32c(steps.minus // BIT_7)))
+    inverse = b.xor(b.and_(halves, _twice(BIT_7)), _twice(BIT_7))
+    return _plus(b, target, lower, steps.unit, b.mul(inverse, i32c(steps.minus // BIT_7)))
 
 
 def _plus(b: Any, half: DTypeLike, pair: Any, unit: int, other: Any) -> Any:
@@ -302,7 +300,7 @@ def convert_all(
     results: list[Any] = []
     if _pairs(source, target, rounding, capability):
         for i in range(0, len(elements) - 1, 2):
-            results += _two(b, source, target, elements[i], elements[i + 1])
+            results += _convert_pair(b, source, target, elements[i], elements[i + 1])
     return results + [converted(b, source, target, x, rounding, capability) for x in elements[len(results) :]]
 
 
@@ -349,7 +347,8 @@ def bitcast(source: DTypeLike, target: DTypeLike, n: int) -> Any:
 def again(dtype: DTypeLike, n: int) -> Any:
     """`f(x)`: the same elements, which the compiler takes for others.
 
-    So it computes anew from them, in place of keeping earlier results in registers.
+    This is an optimisation barrier. So the compiler computes anew from them (rematerialisation), and does not keep
+    earlier results in registers.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:

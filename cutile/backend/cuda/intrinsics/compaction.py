@@ -1,6 +1,6 @@
-"""Chosen elements of a tile, put side by side in shared memory, and stored.
+"""Stream compaction: selected elements of a tile are stored side by side.
 
-Each lane counts its chosen elements, vector by vector. One warp adds the counts up, so that each lane knows where its
+Each lane counts its selected elements, vector by vector. One warp adds the counts up, so that each lane knows where its
 elements go. Neighbouring lanes then store neighbouring elements.
 """
 
@@ -13,10 +13,11 @@ from cutile.backend.cuda.compaction import room
 from cutile.backend.cuda.intrinsics.fragment import as_flag, frag, intrinsic, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     GLOBAL,
+    HALF_BITS,
     I32,
     I64,
     LANES,
-    SHARED,
+    REGISTERS,
     VOID,
     asm,
     barrier,
@@ -25,33 +26,30 @@ from cutile.backend.cuda.intrinsics.llvm import (
     ir,
     lane_of,
     memory_type,
-    pointer,
-    shared,
+    shared_element,
     shuffle_from,
     synchronize_warp,
     thread,
+    to_register,
 )
-from cutile.backend.cuda.intrinsics.pointer import REGISTERS, widened
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, i64, u64
 
-WORD_BITS, COUNT_BYTES = 32, 4
-"""Bits of a register; bytes of a count in shared memory."""
-BYTE_BITS, HALF_BITS = 8, 16
-"""Bits of a field of a word in which the lanes of a warp count."""
+WORD_BITS = 32
+BYTE_BITS = 8
+"""Bits of the narrower field of a word in which the lanes of a warp count; the wider one has `HALF_BITS`."""
 
 
 def _compacted(b: Any, dtype: DTypeLike, offset: int, number: Any) -> Any:
-    """A pointer to a chosen element in shared memory, by its number among them."""
-    place = shared(b, b.add(b.mul(number, i32c(dtype.bits // 8)), i32c(offset)))
-    return pointer(b, place, memory_type(dtype), SHARED)
+    """A pointer to a selected element in shared memory, by its number among them."""
+    return shared_element(b, memory_type(dtype), number, offset)
 
 
 @cache
 def compact(dtype: DTypeLike, layout: Layout, *, offset: int, fence: bool) -> Any:
-    """`f(value, mask)`: put chosen elements side by side in shared memory.
+    """`f(value, mask)`: put selected elements side by side in shared memory.
 
-    A running sum would need 32 bits for each element. Here the fields of a word count the chosen elements of several
+    A running sum would need 32 bits for each element. Here the fields of a word count the selected elements of several
     vectors. A field holds up to 32 lanes times the elements of a vector.
 
     Args:
@@ -94,15 +92,15 @@ def compact(dtype: DTypeLike, layout: Layout, *, offset: int, fence: bool) -> An
         with b.if_then(b.icmp_unsigned("==", warp, i32c(0))):
             _sum_counts(b, lambda number: _count(b, dtype, layout.shape[0], offset, number), counts, lane)
         barrier(b)  # the sums are there before others read them
-        before = [b.sub(included, mine) for included, mine in zip(up_to_lane, own, strict=True)]
+        before = [b.sub(with_own, word) for with_own, word in zip(up_to_lane, own, strict=True)]
         for number in range(count // vector):
             base = b.load(_count(b, dtype, layout.shape[0], offset, b.add(warp, i32c(number * warps))))
             where = b.add(base, field_of(before, number))
             for register in range(number * vector, (number + 1) * vector):
-                flag = flags.one(register)
+                flag = flags.flag(register)
                 place = b.ptrtoint(_compacted(b, dtype, offset, where), I32)
-                # As `text` says.
-                operands = [widened(b, dtype, elements[register]), place, flag]
+                # The store of `text`, above.
+                operands = [to_register(b, dtype, elements[register]), place, flag]
                 asm(b, VOID, operands, text, f"{letter},r,r,~{{memory}}", effect=True)
                 where = b.add(where, flag)
 
@@ -110,7 +108,7 @@ def compact(dtype: DTypeLike, layout: Layout, *, offset: int, fence: bool) -> An
 
 
 class _Flags:
-    """Which of a thread's registers are chosen, as bits of words.
+    """The mask of a thread's registers, as bits of words.
 
     As numbers of their own they would take as many registers as the elements.
     """
@@ -125,13 +123,13 @@ class _Flags:
             # LLVM does not see through a move in PTX (PTX ISA, "mov"): it would keep the flags apart all the same.
             self._words.append(asm(b, I32, [word], "mov.b32 $0, $1;", "=r,r", effect=True))
 
-    def one(self, register: int) -> Any:
-        """1 where a register is chosen, else 0."""
+    def flag(self, register: int) -> Any:
+        """1 where a register is selected, else 0."""
         b = self._b
         return b.and_(b.lshr(self._words[register // WORD_BITS], i32c(register % WORD_BITS)), i32c(1))
 
     def total(self, first: int, count: int) -> Any:
-        """How many of `count` registers from `first` on, all in one word, are chosen."""
+        """How many of `count` registers from `first` on, all in one word, are selected."""
         b = self._b
         part = b.and_(b.lshr(self._words[first // WORD_BITS], i32c(first % WORD_BITS)), i32c((1 << count) - 1))
         return call(b, "llvm.ctpop.i32", I32, [part])
@@ -142,16 +140,15 @@ def _lane_sums(b: Any, word: Any, lane: Any) -> Any:
     distance = 1
     while distance < LANES:
         below = shuffle_from(b, word, -distance)
-        reached = b.icmp_unsigned(">=", lane, i32c(distance))
-        word = b.add(word, b.select(reached, below, i32c(0)))
+        exists = b.icmp_unsigned(">=", lane, i32c(distance))  # a lane at that distance below
+        word = b.add(word, b.select(exists, below, i32c(0)))
         distance *= 2
     return word
 
 
 def _count(b: Any, dtype: DTypeLike, extent: int, offset: int, number: Any) -> Any:
     """A pointer to a count, by its number; the counts lie behind the tile's room."""
-    place = shared(b, b.add(b.mul(number, i32c(COUNT_BYTES)), i32c(offset + room(dtype, extent))))
-    return pointer(b, place, I32, SHARED)
+    return shared_element(b, I32, number, offset + room(dtype, extent))
 
 
 def _sum_counts(b: Any, count: Callable[[Any], Any], counts: int, lane: Any) -> None:
@@ -159,7 +156,7 @@ def _sum_counts(b: Any, count: Callable[[Any], Any], counts: int, lane: Any) -> 
 
     The lanes of one warp do this, each for neighbouring counts.
     """
-    neighbours = -(-counts // LANES)
+    neighbours = -(-counts // LANES)  # counts of a lane
     first = b.mul(lane, i32c(neighbours))
     numbers = [b.add(first, i32c(step)) for step in range(neighbours)]
     inside = [b.icmp_unsigned("<", number, i32c(counts)) for number in numbers]
@@ -179,7 +176,7 @@ def _sum_counts(b: Any, count: Callable[[Any], Any], counts: int, lane: Any) -> 
 
 @cache
 def store_compacted(
-    dtype: DTypeLike, counted: DTypeLike, extent: int, *, counts: int, threads: int, offset: int
+    dtype: DTypeLike, index_dtype: DTypeLike, extent: int, *, counts: int, threads: int, offset: int
 ) -> Any:
     """`f(base, first, limit)`: write the elements that `compact` has put side by side.
 
@@ -187,7 +184,7 @@ def store_compacted(
 
     Args:
         dtype: of the elements.
-        counted: the dtype of `first`, i32 or i64.
+        index_dtype: of `first`, i32 or i64.
         extent: of the tile.
         counts: how many counts stand ahead of their sum.
         threads: how many threads store.
@@ -196,16 +193,16 @@ def store_compacted(
 
     def generate(b: Any, values: list[Any]) -> None:
         base, first, limit = values
-        barrier(b)  # all chosen elements lie in shared memory before others store them
+        barrier(b)  # all selected elements lie in shared memory before others store them
         total, own = b.load(_count(b, dtype, extent, offset, i32c(counts))), thread(b)
         for start in range(0, extent, threads):
             number = b.add(own, i32c(start))
-            index = b.add(first, b.zext(number, I64) if counted.bits > WORD_BITS else number)
-            index = index if counted.bits > WORD_BITS else b.sext(index, I64)
+            index = b.add(first, b.zext(number, I64) if index_dtype.bits > WORD_BITS else number)
+            index = index if index_dtype.bits > WORD_BITS else b.sext(index, I64)
             inside = b.and_(b.icmp_signed("<", index, limit), b.icmp_signed(">=", index, ir.Constant(I64, 0)))
             with b.if_then(b.and_(b.icmp_signed("<", number, total), inside)):
                 bits = b.load(_compacted(b, dtype, offset, number))
                 target = b.add(base, b.mul(index, ir.Constant(I64, dtype.bits // 8)))
                 b.store(bits, b.inttoptr(target, ir.PointerType(bits.type, GLOBAL)))
 
-    return intrinsic("store_compacted", None, [frag(u64, 0), frag(counted, 0), frag(i64, 0)], generate)
+    return intrinsic("store_compacted", None, [frag(u64, 0), frag(index_dtype, 0), frag(i64, 0)], generate)

@@ -12,17 +12,16 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.common.abi import GRID_NAMES
-from cutile.backend.cuda.intrinsics.fragment import POINTER, Coordinates, frag, intrinsic, unpack
+from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, intrinsic, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     F32,
     F64,
     GLOBAL,
-    I1,
     I8,
     I32,
     I64,
-    SHARED,
     VOID,
+    WORD_BYTES,
     address,
     asm,
     barrier,
@@ -32,13 +31,11 @@ from cutile.backend.cuda.intrinsics.llvm import (
     i32c,
     ir,
     memory_type,
-    pointer,
-    shared,
+    shared_element,
     thread,
-    to_memory,
     widen,
 )
-from cutile.backend.cuda.intrinsics.shape import flat_index, row_major
+from cutile.backend.cuda.intrinsics.shape import row_major, write_tile
 from cutile.backend.gpu.failures import BLOCK, NUMBERS, SITE, WRITING, WRITTEN
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, i32
@@ -48,7 +45,6 @@ Piece = tuple[str, DTypeLike, Layout | None]
 
 MAX_ARGUMENTS = 32
 """Arguments of one `vprintf`, the format not counted (CUDA C++ Programming Guide, "Formatted Output")."""
-WORD_BYTES = 4
 
 
 def text(b: Any, value: str) -> Any:
@@ -97,8 +93,8 @@ def _arguments(b: Any, spec: str, dtype: DTypeLike, value: Any) -> tuple[str, li
         wide = b.fpext(wide, F64) if wide.type == F32 else wide
         nan = b.fcmp_unordered("uno", wide, wide)
         wide = b.select(nan, const(F64, math.nan), wide)  # without a sign, which Python does not print
-        padded = _PADDED.fullmatch(spec)
-        return _padded(b, wide, *padded.groups("")) if padded else (spec, [wide])
+        form = _PADDED.fullmatch(spec)
+        return _padded(b, wide, *form.groups("")) if form else (spec, [wide])
     width = I64 if dtype.bits == 64 else I32
     if dtype.bits < 32:
         value = b.sext(value, I32) if dtype.is_signed else b.zext(value, I32)
@@ -124,23 +120,6 @@ def _padded(b: Any, value: Any, plus: str, width: str, digits: str, kind: str) -
     return f"%s%0*{digits}{kind}", [b.select(negative, *signs), b.select(negative, *widths), size]
 
 
-def _put(b: Any, dtype: DTypeLike, layout: Layout, value: Any, offset: int) -> None:
-    """Write a tile to shared memory, in row-major order without gaps."""
-    at = Coordinates(b, layout)
-    for register, element in enumerate(unpack(b, value, layout.registers)):
-        inside = at.inside(register)
-        with b.if_then(const(I1, 1) if inside is None else inside):
-            # Coordinates anew: those of another branch do not dominate this one.
-            where = flat_index(b, Coordinates(b, layout), register, row_major(layout.shape))
-            b.store(to_memory(b, dtype, element), _place(b, dtype, where, offset))
-
-
-def _place(b: Any, dtype: DTypeLike, where: Any, offset: int) -> Any:
-    """A pointer to an element of a tile in shared memory, by its row-major number."""
-    place = shared(b, b.add(b.mul(where, i32c(dtype.bits // 8)), i32c(offset)))
-    return pointer(b, place, memory_type(dtype), SHARED)
-
-
 def _say_tile(b: Any, spec: str, dtype: DTypeLike, shape: Sequence[int], offset: int) -> None:
     """Print the elements of a tile in shared memory, in nested brackets."""
     total = math.prod(shape)
@@ -150,7 +129,7 @@ def _say_tile(b: Any, spec: str, dtype: DTypeLike, shape: Sequence[int], offset:
     b.position_at_end(loop)
     at = b.phi(I32)
     at.add_incoming(i32c(0), before_loop)
-    element = from_shared(b, dtype, _place(b, dtype, at, offset))
+    element = from_shared(b, dtype, shared_element(b, memory_type(dtype), at, offset))
     following = b.add(at, i32c(1))
     opened, closed = text(b, ""), text(b, ", ")
     size = 1
@@ -185,7 +164,7 @@ def say(pieces: tuple[str, ...], values: tuple[Piece, ...], *, offset: int, fenc
         form = _escaped(pieces[0])  # with a NUL for each argument, whose `%` format is known only when it is printed
         arguments: list[tuple[str, DTypeLike, Any]] = []
         room = MAX_ARGUMENTS
-        busy = fence
+        waits = fence  # before the next tile is written to shared memory
 
         def flush() -> None:
             nonlocal form, arguments, room
@@ -198,24 +177,24 @@ def say(pieces: tuple[str, ...], values: tuple[Piece, ...], *, offset: int, fenc
 
         for (spec, dtype, layout), value, piece in zip(values, operands, pieces[1:], strict=True):
             if layout is None:
-                takes = PADDED_ARGUMENTS if _PADDED.fullmatch(spec) else 1
-                if takes > room:
+                count = PADDED_ARGUMENTS if _PADDED.fullmatch(spec) else 1
+                if count > room:
                     flush()
                 form += "\0"
                 arguments.append((spec, dtype, value))
                 form += _escaped(piece)
-                room -= takes
+                room -= count
                 if not room:
                     flush()
                 continue
             flush()
-            if busy:
+            if waits:
                 barrier(b)  # others may still read what was there
-            _put(b, dtype, layout, value, offset)
+            write_tile(b, dtype, layout, unpack(b, value, layout.registers), row_major(layout.shape), offset)
             barrier(b)  # one thread reads what all have written
             with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
                 _say_tile(b, spec, dtype, layout.shape, offset)
-            busy = True
+            waits = True
             form = _escaped(piece)
         flush()
 
@@ -240,7 +219,7 @@ def give_up(b: Any, form: str, numbers: Sequence[Any], message: str, at: tuple[s
 
 
 @cache
-def fail_unless(site: int, told: tuple[DTypeLike, ...], *, speaker: int = 0, flag: int | None = None) -> Any:
+def fail_unless(site: int, dtypes: tuple[DTypeLike, ...], *, speaker: int = 0, flag: int | None = None) -> Any:
     """`f(condition, report, x, y, z, *numbers)`: report a failed assertion.
 
     Nothing happens if the condition holds. `failures.py` has the report's words. It is written without a call: a call,
@@ -248,7 +227,7 @@ def fail_unless(site: int, told: tuple[DTypeLike, ...], *, speaker: int = 0, fla
 
     Args:
         site: the assertion's number.
-        told: the dtypes of the numbers.
+        dtypes: of the numbers.
         speaker: the thread that reports.
         flag: where in shared memory a 1 says that an assertion of this thread block failed. None if all threads are
             here, with the same condition: then they end.
@@ -264,25 +243,25 @@ def fail_unless(site: int, told: tuple[DTypeLike, ...], *, speaker: int = 0, fla
                 # "st").
                 text = "st.volatile.shared.b32 [$0], $1;"
                 asm(b, VOID, [address(b, flag), i32c(1)], text, "r,r,~{memory}", effect=True)
-                _report(b, report, site, told, numbers)
+                _report(b, report, site, dtypes, numbers)
             else:
                 with b.if_then(speaks):
-                    _report(b, report, site, told, numbers)
+                    _report(b, report, site, dtypes, numbers)
                 # All threads are here, so nobody waits for one that has left (PTX ISA, "exit").
                 asm(b, VOID, [], "exit;", "~{memory}", effect=True)
                 b.unreachable()
 
-    kinds = [frag(bool_, 0), POINTER, *[frag(i32, 0)] * len(GRID_NAMES), *[frag(dtype, 0) for dtype in told]]
+    kinds = [frag(bool_, 0), POINTER, *[frag(i32, 0)] * len(GRID_NAMES), *[frag(dtype, 0) for dtype in dtypes]]
     return intrinsic("fail_unless", None, kinds, generate)
 
 
-def _report(b: Any, report: Any, site: int, told: Sequence[DTypeLike], numbers: Sequence[Any]) -> None:
+def _report(b: Any, report: Any, site: int, dtypes: Sequence[DTypeLike], numbers: Sequence[Any]) -> None:
     """Write a failure to a launch's report, unless another thread has."""
     place = b.ptrtoint(report, I64)
 
     def put(kind: str, letter: str, word: int, value: Any) -> None:
         at = b.add(place, const(I64, WORD_BYTES * word))
-        # In PTX, so that LLVM keeps the order of the words: the host looks while they are written.
+        # In PTX, so that LLVM keeps the order of the words: the host looks while they are written (PTX ISA, "st").
         asm(b, VOID, [at, value], f"st.global.{kind} [$0], $1;", f"l,{letter},~{{memory}}", effect=True)
 
     # The first of all threads takes the report. In host memory, too, the device's atomics are atomic among its own
@@ -294,7 +273,7 @@ def _report(b: Any, report: Any, site: int, told: Sequence[DTypeLike], numbers: 
         axes = len(GRID_NAMES)
         for axis, each in enumerate(numbers[:axes]):
             put("b32", "r", BLOCK + axis, each)
-        for i, (dtype, each) in enumerate(zip(told, numbers[axes:], strict=True)):
+        for i, (dtype, each) in enumerate(zip(dtypes, numbers[axes:], strict=True)):
             if dtype.bits < 64:
                 each = b.sext(each, I64) if dtype.is_signed else b.zext(each, I64)
             put("b64", "l", NUMBERS + 2 * i, each)

@@ -10,6 +10,7 @@ from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
+    HALF_BITS,
     I32,
     I64,
     LANES,
@@ -40,9 +41,8 @@ from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, i32
 
 HALF_STEP_BITS = 128
-"""Bits of a row in half of an instruction's depth: a register in each of four lanes."""
-HALF_BITS = 16
-"""Bits of half a register."""
+"""Bits of a row in half of an instruction's depth: a register in each of four lanes (PTX ISA, "Register Fragments and
+Shared Memory Matrix Layouts")."""
 
 
 def stage_address(b: Any, place: BufferStages, counter: Any) -> Any:
@@ -52,7 +52,7 @@ def stage_address(b: Any, place: BufferStages, counter: Any) -> Any:
     return b.add(address(b, place.place), b.mul(stage_of(b, counter, place.stages), i32c(place.stage_bytes)))
 
 
-def _fenced(b: Any, *groups: list[Any]) -> list[list[Any]]:
+def _fence_registers(b: Any, *groups: list[Any]) -> list[list[Any]]:
     """Registers behind a fence, in the groups they came in, for use in a product."""
     flat = [register for group in groups for register in group]
     letters = ["f" if str(register.type) == "float" else "r" for register in flat]
@@ -60,9 +60,9 @@ def _fenced(b: Any, *groups: list[Any]) -> list[list[Any]]:
     listed = ",".join([*(f"={letter}" for letter in letters), *map(str, range(len(flat))), "~{memory}"])
     # The fence of `begin_group`, with the registers as its inputs and outputs (PTX ISA, "wgmma.fence"): `dot` says why,
     # where it calls this function.
-    fenced = asm(b, kind, flat, "wgmma.fence.sync.aligned;", listed, effect=True, convergent=True)
-    results = iter(b.extract_value(fenced, i) for i in range(len(flat)))
-    return [[next(results) for _ in group] for group in groups]
+    results = asm(b, kind, flat, "wgmma.fence.sync.aligned;", listed, effect=True, convergent=True)
+    registers = iter(b.extract_value(results, i) for i in range(len(flat)))
+    return [[next(registers) for _ in group] for group in groups]
 
 
 class _FromRegisters(Instruction):
@@ -101,12 +101,12 @@ class _Left:
     """The left operand of a product: registers, or descriptors of a stage."""
 
     def __init__(
-        self, b: Any, left: BufferStages | Layout, value: Any, groups: int, tall: int, bits: int, *, once: bool
+        self, b: Any, left: BufferStages | Layout, value: Any, groups: int, instructions: int, bits: int, *, once: bool
     ) -> None:
         self._b, self._left, self._rows, self._bits = b, left, WGMMA_ROWS * groups, bits
         if isinstance(left, Layout):
             self.words = unpack(b, value, left.registers)
-            self._per_row = len(self.words) // tall
+            self._per_row = len(self.words) // instructions
             return
         self.stage = own = stage_address(b, left, value)
         if groups > 1:
@@ -173,22 +173,22 @@ def dot(
     groups = layout.core[0] // WGMMA_ROWS
     sharing = 1 << sum(bool(basis[1]) for basis in layout.warp)  # warpgroups that share the columns
     columns //= sharing  # of a warpgroup
-    wide = promote_columns or columns  # columns of an instruction
-    tall = range(-(-rows // (WGMMA_ROWS * groups)))  # the instructions of 64 rows that a warpgroup needs
+    width = promote_columns or columns  # columns of an instruction
+    blocks = range(-(-rows // (WGMMA_ROWS * groups)))  # of 64 rows of a warpgroup: an instruction each
     order = range(layout.registers)  # the register of each of the instruction's sums
     if right.smem_layout.interleaved:  # the operand's columns lie in another order, and so do the instruction's sums
         places = {offset: register for register, offset in enumerate(layout.offsets)}
         offsets = group_accumulator((rows, columns), groups).offsets
         order = [places[row, right.smem_layout.row_at(column)] for row, column in offsets]
     if isinstance(left, Layout):
-        instruction: Instruction = _FromRegisters(dtype, other, wide, right.smem_layout)
+        instruction: Instruction = _FromRegisters(dtype, other, width, right.smem_layout)
     else:
-        instruction = Instruction(dtype, other, wide, left.smem_layout, right.smem_layout)
+        instruction = Instruction(dtype, other, width, left.smem_layout, right.smem_layout)
 
     def place(m: int, column: int) -> slice:
         # Of 64 rows over 128 threads, a thread has one element in each two columns.
-        first = layout.registers // len(tall) * m + column // 2
-        return slice(first, first + wide // 2)
+        first = layout.registers // len(blocks) * m + column // 2
+        return slice(first, first + width // 2)
 
     def generate(b: Any, values: list[Any]) -> Any:
         counter, *more = values
@@ -196,7 +196,7 @@ def dot(
         # The warpgroup's number comes by a shuffle, for which each product waits. Ahead of loops there is one shuffle,
         # but the number takes a register: gradients of attention, all of 16 bits, have none to spare.
         once = dtype.bits == 8
-        operand = _Left(b, left, counter if together else more.pop(0), groups, len(tall), dtype.bits, once=once)
+        operand = _Left(b, left, counter if together else more.pop(0), groups, len(blocks), dtype.bits, once=once)
         if right_stage is None and isinstance(left, BufferStages):
             right_stage = b.add(operand.stage, i32c(right.place - left.place))
         if sharing > 1:
@@ -206,17 +206,17 @@ def dot(
         acc_registers = [None] * layout.registers if fresh else unpack(b, more[0], layout.registers)
         elements = [acc_registers[register] for register in order]
         starts_anew = fresh or promote_columns > 0  # the first instruction adds to nothing
-        for column in range(0, columns, wide):
-            places = [place(m, column) for m in tall]
+        for column in range(0, columns, width):
+            places = [place(m, column) for m in blocks]
             products = [[] if starts_anew else elements[at] for at in places]
             if isinstance(left, Layout):
                 # The fence redefines the registers that the product reads. So ptxas has no reason to copy them while
                 # another product is under way, for which it would serialise both (its remark C7513).
-                *products, operand.words = _fenced(b, *products, operand.words)
+                *products, operand.words = _fence_registers(b, *products, operand.words)
             else:
                 begin_group(b)  # the sums may have been set by other instructions
             for k in range(0, depth, instruction.step_of(dtype)):
-                for m in tall:
+                for m in blocks:
                     x = operand.at(m, left_first + k)
                     offset = right.smem_layout.offset(column, right_first + k)
                     y = b.add(right_at, const(I64, offset >> ADDRESS_SHIFT))
@@ -311,8 +311,12 @@ def _exchange_halves(b: Any, halves: list[Any]) -> list[Any]:
 def wait(acc: DTypeLike, n: int, pending: int, words: int = 0, *, goes_on: bool = False) -> Any:
     """`f(acc)`: wait until at most `pending` groups of products are under way.
 
-    The result may be read, unless the product `goes_on`. With `words`, `f(acc, left)`: `left` is the product's left
-    operand in so many registers, which stay as they are until here.
+    Args:
+        acc: the dtype of the sums.
+        n: registers of the sums.
+        pending: groups.
+        words: registers of the product's left operand: `f(acc, left)`. They stay as they are until here.
+        goes_on: whether a later product adds to the sums, which must not be read behind this wait.
     """
     kind = frag(acc, n)
 
@@ -324,7 +328,7 @@ def wait(acc: DTypeLike, n: int, pending: int, words: int = 0, *, goes_on: bool 
             asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
             return values[0]
         # Tied to the sums, even where others are pending: this product's are read next (PTX ISA, "wgmma.wait_group").
-        kept = unpack(b, values[1], words) if words else []
-        return pack(b, tied(b, text, unpack(b, values[0], n), *kept, constraints=",".join("r" * words)), n)
+        operand = unpack(b, values[1], words) if words else []
+        return pack(b, tied(b, text, unpack(b, values[0], n), *operand, constraints=",".join("r" * words)), n)
 
     return intrinsic("dot_wait", kind, [kind, *([frag(i32, words)] if words else [])], generate)

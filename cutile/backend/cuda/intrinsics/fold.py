@@ -12,22 +12,16 @@ from typing import Any
 from cutile.backend.cuda.intrinsics.fragment import Coordinates, bundle, frag, intrinsic, pack, together, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     LANES,
-    SHARED,
     barrier,
-    from_shared,
     i32c,
     lane_of,
-    memory_type,
     number,
-    pointer,
     select_lanes,
-    shared,
     thread,
-    to_memory,
 )
-from cutile.backend.cuda.intrinsics.reduce import exchange, from_lane
-from cutile.backend.cuda.smem_sizes import Run, fold_order, fold_runs, lane_mask, spans, totals_bytes
-from cutile.backend.gpu.layout import LANE_BITS, Layout
+from cutile.backend.cuda.intrinsics.reduce import WarpRows, across_warps, combinations, exchange, from_lane
+from cutile.backend.cuda.smem_sizes import Run, fold_order, fold_runs, totals_bytes
+from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike
 
 Steps = tuple[tuple[Any, tuple[int, ...]], ...]
@@ -114,9 +108,10 @@ def fold(
             if kind == "register":
                 rows = _in_registers(function, rows, axis, stride)
             elif kind == "lane":
-                rows = {each: _across_lanes(b, function, dtypes, row, bit) for each, row in rows.items()}
+                rows = {each: _across_lanes(b, function, row, bit) for each, row in rows.items()}
             elif warp_bits:  # all bits of the warps' numbers at once, at the first of them
-                rows = _across_warps(b, function, dtypes, rows, warp_bits, layout, axis, offset, fence)
+                totals = across_warps(b, function, dtypes, list(rows.values()), warp_bits, layout, axis, offset, fence)
+                rows = dict(zip(rows, totals, strict=True))
                 warp_bits = []
         folded: dict[tuple[int, ...], Row] = {}
         for origin in sorted(rows):  # the rows that are left are repeats of the core, one behind the other
@@ -141,65 +136,16 @@ def _in_registers(
     return folded
 
 
-def _across_lanes(b: Any, function: _Function, dtypes: Sequence[DTypeLike], row: Row, bit: int) -> Row:
+def _across_lanes(b: Any, function: _Function, row: Row, bit: int) -> Row:
     """Fold with the lane whose number differs in one bit.
 
     In both lanes the lower lane's elements come first.
     """
-    others = [exchange(b, dtype, each, 1 << bit) for dtype, each in zip(dtypes, row, strict=True)]
+    others = [exchange(b, each, 1 << bit) for each in row]
     upper = b.icmp_unsigned("!=", b.and_(thread(b), i32c(1 << bit)), i32c(0))
     first = [b.select(upper, other, mine) for mine, other in zip(row, others, strict=True)]
     second = [b.select(upper, mine, other) for mine, other in zip(row, others, strict=True)]
     return function(first, second)
-
-
-def _across_warps(
-    b: Any,
-    function: _Function,
-    dtypes: Sequence[DTypeLike],
-    rows: dict[tuple[int, ...], Row],
-    bits: Sequence[int],
-    layout: Layout,
-    axis: int,
-    offset: int,
-    fence: bool,
-) -> dict[tuple[int, ...], Row]:
-    """Fold the rows of all warps through shared memory, the lower warps first."""
-    index_in_block = thread(b)
-    lane, warp = lane_of(b, index_in_block), b.lshr(index_in_block, i32c(LANE_BITS))
-    others = (LANES - 1) & ~lane_mask(layout, axis)
-    lanes, warps = 1 << others.bit_count(), layout.warps
-    slot = select_lanes(b, lane, others)
-    starts = spans([dtype.bits // 8 * len(rows) * warps * lanes for dtype in dtypes], offset)
-
-    def address(position: int, index: int, which: Any) -> Any:
-        dtype = dtypes[position]
-        element = b.add(b.mul(which, i32c(lanes)), b.add(slot, i32c(index * warps * lanes)))
-        place = b.add(b.mul(element, i32c(dtype.bits // 8)), i32c(starts[position]))
-        return pointer(b, shared(b, place), memory_type(dtype), SHARED)
-
-    if fence:
-        barrier(b)  # no warp writes before all warps are done with an earlier use of the memory
-    for index, row in enumerate(rows.values()):  # lanes that hold the same elements write the same number
-        for position, value in enumerate(row):
-            b.store(to_memory(b, dtypes[position], value), address(position, index, warp))
-    barrier(b)  # all have written before anyone reads
-    choices = [0]
-    for bit in bits:
-        choices += [each | 1 << bit for each in choices]
-    rest = b.and_(warp, i32c(~sum(1 << bit for bit in bits) & (warps - 1)))
-    folded: dict[tuple[int, ...], Row] = {}
-    for index, place in enumerate(rows):
-        parts = [b.or_(rest, i32c(choice)) for choice in choices]
-        warp_rows = [
-            [from_shared(b, dtype, address(position, index, part)) for position, dtype in enumerate(dtypes)]
-            for part in parts
-        ]
-        total = warp_rows[0]
-        for row in warp_rows[1:]:
-            total = function(total, row)
-        folded[place] = total
-    return folded
 
 
 def _spread(b: Any, value: Any, bits: Sequence[int]) -> Any:
@@ -327,51 +273,34 @@ class _Scan:
             segment.total = self._from(total, last)
 
     def _from(self, row: Row, lane: Any) -> Row:
-        return [from_lane(self._b, dtype, each, lane) for dtype, each in zip(self._dtypes, row, strict=True)]
+        return [from_lane(self._b, each, lane) for each in row]
 
     def across_warps(self, segments: dict[Place, _Segment], run: Run, offset: int) -> None:
         """Scan over warps, whose totals are in shared memory."""
-        b, layout, dtypes = self._b, self._layout, self._dtypes
-        lane, warp = lane_of(b, self._thread), b.lshr(self._thread, i32c(LANE_BITS))
-        others = (LANES - 1) & ~lane_mask(layout, self._axis)
-        lanes, warps = 1 << others.bit_count(), layout.warps
-        slot = select_lanes(b, lane, others)
-        starts = spans([dtype.bits // 8 * len(segments) * warps * lanes for dtype in dtypes], offset)
-
-        def address(position: int, index: Any, which: Any) -> Any:
-            dtype = dtypes[position]
-            element = b.add(b.mul(which, i32c(lanes)), b.add(slot, b.mul(index, i32c(warps * lanes))))
-            place = b.add(b.mul(element, i32c(dtype.bits // 8)), i32c(starts[position]))
-            return pointer(b, shared(b, place), memory_type(dtype), SHARED)
-
-        def total_of(index: Any, which: Any) -> Row:
-            return [from_shared(b, dtype, address(position, index, which)) for position, dtype in enumerate(dtypes)]
-
-        for index, segment in enumerate(segments.values()):  # lanes that hold the same elements write the same number
-            for position, value in enumerate(segment.total):
-                b.store(to_memory(b, dtypes[position], value), address(position, i32c(index), warp))
+        b, layout = self._b, self._layout
+        memory = WarpRows(b, self._dtypes, layout, self._axis, len(segments), offset)
+        for index, segment in enumerate(segments.values()):
+            memory.write(index, segment.total)
         barrier(b)  # all have written before anyone reads
-        choices = [0]
-        for bit in run.bits:
-            choices += [each | 1 << bit for each in choices]
+        warps = combinations(run.bits)  # that share the run, but for other bits of their numbers
         mask = sum(1 << bit for bit in run.bits)
-        rest, mine = b.and_(warp, i32c(~mask & (warps - 1))), b.and_(warp, i32c(mask))
-        # `lanes == 1`: all lanes have one total of a segment, so that a lane may take another warp's in its place.
-        if lanes == 1 and len(choices) >= MIN_WARPS_BY_LANES:
-            mine = select_lanes(b, mine, mask)
-            self._across_totals(
-                segments, len(choices), mine, lambda i, choice: total_of(i, b.or_(rest, _spread(b, choice, run.bits)))
-            )
+        rest, mine = b.and_(memory.warp, i32c(~mask & (layout.warps - 1))), b.and_(memory.warp, i32c(mask))
+        # One total of a segment for all lanes: a lane may take another warp's in its place.
+        if memory.lanes == 1 and len(warps) >= MIN_WARPS_BY_LANES:
+
+            def total_of(index: Any, warp: Any) -> Row:
+                return memory.read(index, b.or_(rest, _spread(b, warp, run.bits)))
+
+            self._across_totals(segments, len(warps), select_lanes(b, mine, mask), total_of)
             return
-        ordered = self._ordered(choices)
-        is_mine = [b.icmp_unsigned("==", mine, i32c(choice)) for choice in ordered]
+        ordered = self._ordered(warps)
+        is_mine = [b.icmp_unsigned("==", mine, i32c(warp)) for warp in ordered]
         behind = b.icmp_unsigned("!=", mine, i32c(ordered[0]))
         for index, segment in enumerate(segments.values()):
             total: Row = []
             before: Row = []
-            for rank, choice in enumerate(ordered):
-                other = b.or_(rest, i32c(choice))
-                row = total_of(i32c(index), other)
+            for rank, warp in enumerate(ordered):
+                row = memory.read(index, b.or_(rest, i32c(warp)))
                 if rank:
                     before = self._select(is_mine[rank], total, before)
                     total = self._function(total, row)

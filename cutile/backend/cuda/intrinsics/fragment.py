@@ -21,8 +21,8 @@ import_numba_cuda()  # before anything else imports a part of it
 
 types: Any = importlib.import_module("numba.cuda").types
 _extending: Any = importlib.import_module("numba.cuda.extending")
-_models: Any = importlib.import_module("numba.cuda.datamodel").models
-_register_model: Any = importlib.import_module("numba.cuda.models").register_model
+models: Any = importlib.import_module("numba.cuda.datamodel").models
+register_model: Any = importlib.import_module("numba.cuda.models").register_model
 
 POINTER: Any = types.voidptr
 """A tensor's base address."""
@@ -53,14 +53,14 @@ class Frag(types.Type):
         types.Type.__init__(self, name=f"Frag({dtype.name}, {n})")
 
 
-class _FragModel(_models.PrimitiveModel):
+class _FragModel(models.PrimitiveModel):
     """Its LLVM type: an array of elements."""
 
     def __init__(self, manager: Any, frag: Frag) -> None:
-        _models.PrimitiveModel.__init__(self, manager, frag, ir.ArrayType(register_type(frag.dtype), frag.n))
+        models.PrimitiveModel.__init__(self, manager, frag, ir.ArrayType(register_type(frag.dtype), frag.n))
 
 
-_register_model(Frag)(_FragModel)
+register_model(Frag)(_FragModel)
 
 
 @cache

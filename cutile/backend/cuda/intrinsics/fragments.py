@@ -28,9 +28,9 @@ NAMES: dict[DTypeLike, tuple[str, int]] = {
 """An element type's name in PTX, and its elements along K that one instruction takes."""
 Shifts = tuple[Any, Any]
 """Bytes from the first stage to the present one, of the left and of the right operand."""
-FP8_WITHOUT = 9
-"""The major capability without fp8 products of single warps, though 8.9 and later ones have them: `ptxas` makes each of
-f16 products with sums of their own, and adds these."""
+NO_FP8_MAJOR = 9
+"""The major capability without fp8 products of single warps (`mma.sync`), though 8.9 and later ones have them: there
+`ptxas` makes each of f16 products with sums of their own, and adds these."""
 MATRIX = 8
 """Rows of a matrix that `ldmatrix` reads."""
 ROW_BYTES = 16
@@ -71,7 +71,7 @@ def _matrices(b: Any, address: Any, count: int, transposed: bool) -> list[Any]:
     return [b.extract_value(matrices, i) for i in range(count)]
 
 
-class _Side:
+class _Operand:
     """One operand: the row of a matrix that a lane gives `ldmatrix`.
 
     The four matrices of a step are numbered by two bits: their half of the result's rows (or columns), and their half
@@ -87,7 +87,7 @@ class _Side:
         lane = lane_of(b, thread(b))
         row = b.and_(lane, i32c(MATRIX - 1))
         bits = b.and_(b.lshr(lane, i32c(3)), i32c(1)), b.lshr(lane, i32c(4))
-        half, deep = bits if left else reversed(bits)
+        half, k_half = bits if left else reversed(bits)
         self._transposed = stage.swap if left else not stage.swap
         self._left, self._stride = left, stride
         base = b.ptrtoint(shared(b, shift), I32)
@@ -96,7 +96,7 @@ class _Side:
             # mma.m16n8k8").
             self._base = self._word(base, b.add(across, b.lshr(lane, i32c(2))), b.and_(lane, i32c(3)))
             return
-        along_k, along_other = b.mul(deep, i32c(ROW_BYTES // self._size)), b.add(across, b.mul(half, i32c(stride)))
+        along_k, along_other = b.mul(k_half, i32c(ROW_BYTES // self._size)), b.add(across, b.mul(half, i32c(stride)))
         if self._transposed:  # rows in memory are those of K
             memory_row, column = b.add(along_k, row), along_other
         else:
@@ -115,13 +115,13 @@ class _Side:
 
     def _words(self, other: int, k: int, count: int) -> list[Any]:
         """As `read`, for elements of 32 bits, which the lane loads one by one."""
-        deeper = STEP_BYTES // self._size // 2
-        places = [(half, deep) for deep in (0, deeper) for half in (0, self._stride)]
+        half_step = STEP_BYTES // self._size // 2  # elements along K
+        places = [(half, k_half) for k_half in (0, half_step) for half in (0, self._stride)]
         if not self._left:
-            places = [(half, deep) for half in (0, self._stride) for deep in (0, deeper)]
+            places = [(half, k_half) for half in (0, self._stride) for k_half in (0, half_step)]
         words: list[Any] = []
-        for half, deep in places[:count]:
-            where = ((k + deep) * self._stage.pitch + other + half) * self._size
+        for half, k_half in places[:count]:
+            where = ((k + k_half) * self._stage.pitch + other + half) * self._size
             # In PTX, so that it keeps its place among the barriers, as `ldmatrix` does, and the constant part of the
             # address is in the instruction (PTX ISA, "ld").
             text = f"ld.shared.b32 $0, [$1+{where}];"
@@ -142,8 +142,7 @@ def _instruction(
 ) -> list[Any]:
     """One product of a warp: 16 rows, 8 columns."""
     (left_name, k), (right_name, _) = NAMES[left_type], NAMES[right_type]
-    whole = left_type in (i8, u8)
-    sums, letter, kind = ("s32", "r", I32) if whole else ("f32", "f", F32)
+    sums, letter, kind = ("s32", "r", I32) if left_type in (i8, u8) else ("f32", "f", F32)
     # 4 registers of the left operand, 2 of the right one, and 4 sums, which are tied to the results (PTX ISA, "Matrix
     # Fragments for mma.m16n8k16 with floating point type", and the sections of the other shapes).
     text = (
@@ -191,7 +190,7 @@ def _product(
     capability: Capability,
 ) -> list[Any]:
     """Add one step of K to one core of the result."""
-    if not types[0].is_float8 or (capability >= FP8_SINCE and capability[0] != FP8_WITHOUT):
+    if not types[0].is_float8 or (capability >= FP8_SINCE and capability[0] != NO_FP8_MAJOR):
         return _instruction(b, *types, left, right, acc)
     # Before sm_89, and on sm_90, as f16, which holds both types. The elements along K may come in any order that is the
     # same in both operands: the first two of each four make one product, the last two another.
@@ -255,9 +254,9 @@ def _by_f64(
         def read(other: int, k: int) -> Any:
             row, column = (k, other) if by_k else (other, k)
             where = shared(b, b.add(base, i32c((row * stage.pitch + column) * F64_BYTES)))
-            loaded = b.load(pointer(b, where, F64, SHARED))
-            loaded.align = F64_BYTES
-            return loaded
+            element = b.load(pointer(b, where, F64, SHARED))
+            element.align = F64_BYTES
+            return element
 
         return read
 
@@ -265,9 +264,9 @@ def _by_f64(
     read_right = reader(right, _warp_coordinate(b, accumulator, 1), shifts[1], False)
     down, across = tiles_along(accumulator, 0), tiles_along(accumulator, 1)
     depth = left.rows if left.swap else left.columns
-    at_once = next(step for step in (16, 8, 4) if depth % step == 0)  # of K, by one instruction
-    for k in range(0, depth, at_once):
-        steps = range(k, k + at_once, F64_STEP)
+    instruction_k = next(k for k in (16, 8, 4) if depth % k == 0)  # elements along K
+    for k in range(0, depth, instruction_k):
+        steps = range(k, k + instruction_k, F64_STEP)
         a = [[[read_left(m + half, step) for half in (0, MATRIX)] for step in steps] for m in down]
         parts = [[read_right(n, step) for step in steps] for n in across]
         for i in range(len(down)):
@@ -303,8 +302,8 @@ def by_tensor_cores(
         return _by_f64(b, accumulator, sums, left, right, shifts, capability)
     down, across = tiles_along(accumulator, 0), tiles_along(accumulator, 1)
     stride = across[1] if len(across) > 1 else 0
-    rows = _Side(b, left, _warp_coordinate(b, accumulator, 0), MATRIX, True, shifts[0])
-    columns = _Side(b, right, _warp_coordinate(b, accumulator, 1), stride, False, shifts[1])
+    rows = _Operand(b, left, _warp_coordinate(b, accumulator, 0), MATRIX, True, shifts[0])
+    columns = _Operand(b, right, _warp_coordinate(b, accumulator, 1), stride, False, shifts[1])
     types = left.dtype, right.dtype
     for k in range(0, left.rows if left.swap else left.columns, STEP_BYTES * 8 // left.dtype.bits):
         a = [rows.read(m, k, 4) for m in down]  # both halves of the rows, both halves of K

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic
-from cutile.backend.cuda.intrinsics.llvm import I32, block, i32c
+from cutile.backend.cuda.intrinsics.llvm import block, i32c, merge
 from cutile.backend.cuda.intrinsics.llvm import cluster_rank as rank
 from cutile.dtypes import i32
 
@@ -19,7 +19,7 @@ def tile_block_id(axis: int, blocks: int = 1, *, alone: bool = False) -> Any:
     Args:
         axis: of the grid.
         blocks: thread blocks of each tile block.
-        alone: whether most grids have a single axis, so that a test for one is worth its cost: nothing is divided then.
+        alone: whether to test for a grid of a single axis, where nothing is divided. The test pays if most grids are.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -31,12 +31,10 @@ def tile_block_id(axis: int, blocks: int = 1, *, alone: bool = False) -> Any:
             with single:
                 behind_single = b.block
             with several:
-                divided = _index(b, axis, number, y, z)
+                quotient = _index(b, axis, number, y, z)
                 behind_several = b.block
-        index = b.phi(I32)
-        index.add_incoming(i32c(0) if axis else number, behind_single)
-        index.add_incoming(divided, behind_several)
-        return index
+        own = i32c(0) if axis else number
+        return merge(b, ([own], behind_single), ([quotient], behind_several))[0]
 
     return intrinsic(f"tile_block_id_{axis}", frag(i32, 0), [frag(i32, 0)] * 2, generate)
 

@@ -14,21 +14,18 @@ and every NaN has one order, behind infinity. The sign of a zero is kept to give
 from typing import Any
 
 from cutile.backend.cuda.intrinsics.llvm import (
-    ALL_LANES,
     F32,
     F64,
     I16,
     I32,
     I64,
-    LANES,
-    SHARED,
-    call,
     const,
     i32c,
     ir,
     memory_type,
-    pointer,
-    shared,
+    shared_element,
+    shuffle_words,
+    shuffle_xor,
     widen,
 )
 from cutile.backend.cuda.sort_lowering import key_words
@@ -183,20 +180,7 @@ class Keys:
     def from_lane(self, key: Key, mask: Any) -> Key:
         """The key of the lane whose number differs by the i32 value `mask`."""
         b = self._b
-
-        def exchange(word: Any) -> Any:
-            # The mask is a value here, so not by `shuffle_xor` (PTX ISA, "shfl.sync").
-            operands = [i32c(ALL_LANES), word, mask, i32c(LANES - 1)]
-            return call(b, "llvm.nvvm.shfl.sync.bfly.i32", I32, operands, convergent=True)
-
-        parts: Key = []
-        for word in key:
-            if word.type == I32:
-                parts.append(exchange(word))
-            else:
-                low, high = exchange(b.trunc(word, I32)), exchange(b.trunc(b.lshr(word, const(I64, WORD)), I32))
-                parts.append(b.or_(b.zext(low, I64), b.shl(b.zext(high, I64), const(I64, WORD))))
-        return parts
+        return [shuffle_words(b, word, lambda bits: shuffle_xor(b, bits, mask)) for word in key]
 
     # Keys in shared memory: an array for each word of a key, so that lanes side by side use all banks.
 
@@ -204,10 +188,8 @@ class Keys:
         b, start = self._b, offset
         addresses: list[Any] = []
         for kind in self.kinds:
-            size = kind.width // 8  # bytes
-            where = b.add(b.mul(place, i32c(size)), i32c(start))
-            addresses.append(pointer(b, shared(b, where), kind, SHARED))
-            start += size * count
+            addresses.append(shared_element(b, kind, place, start))
+            start += kind.width // 8 * count  # bytes
         return addresses
 
     def write(self, key: Key, place: Any, offset: int, count: int) -> None:

@@ -28,12 +28,29 @@ VOID: Any = ir.VoidType()
 
 GLOBAL, SHARED = 1, 3
 """Address spaces of NVPTX."""
+WORD_BYTES = 4
+"""Bytes of a register, and of an f32."""
+HALF_BITS = 16
+"""Bits of an f16 or bf16, and of half a register."""
 LANES = 32
 """Threads of a warp."""
 ALL_LANES = -1
 """The mask of a shuffle or a vote in which every lane takes part."""
 ARRAY_ALIGNMENT = 1024
 """Bytes. The widest swizzle repeats after so many, so each buffer begins at a multiple (PTX ISA, "Swizzling Modes")."""
+PIECE_BYTES = 16
+"""Bytes that a swizzle moves as a whole; those of a thread's widest access, too."""
+PIECE_SHIFT = 4
+"""Bits by which a piece's number is shifted left to be its offset."""
+ROW_SHIFT = 7
+"""Bits by which an address is shifted right to be the number of its 128 bytes, by which a swizzle permutes pieces."""
+REGISTERS = {
+    8: ("r", "b8", "b32", I32),  # in a register of 32 bits: PTX has none of 8
+    16: ("h", "b16", "b16", I16),
+    32: ("r", "b32", "b32", I32),
+    64: ("l", "b64", "b64", I64),
+}
+"""By an element's bits: the constraint, the type in memory, the register's type, and the LLVM type."""
 
 
 def register_type(dtype: DTypeLike) -> Any:
@@ -115,10 +132,10 @@ def _named(b: Any, result: Any) -> Any:
     if not isinstance(result, ir.LiteralStructType) or len(result.elements) <= MAX_SPELLED_REGISTERS:
         return result
     runs = [(str(kind), len(list(same))) for kind, same in itertools.groupby(result.elements, str)]
-    named = b.module.context.get_identified_type(", ".join(f"{count} x {kind}" for kind, count in runs))
-    if named.is_opaque:  # new: the context returns the same type for the same name
-        named.set_body(*result.elements)
-    return named
+    struct = b.module.context.get_identified_type(", ".join(f"{count} x {kind}" for kind, count in runs))
+    if struct.is_opaque:  # new: the context returns the same type for the same name
+        struct.set_body(*result.elements)
+    return struct
 
 
 def call(b: Any, name: str, result: Any, operands: Sequence[Any], *, convergent: bool = False) -> Any:
@@ -154,7 +171,8 @@ def address(b: Any, offset: Any) -> Any:
 def barrier(b: Any) -> None:
     """All threads that compute arrive, and see each other's shared and global memory."""
     if count := _BARRIER_THREADS.get():
-        # Barrier 1, not 0: the producer's warps are no part of it, and 0 is the whole block's (PTX ISA, "bar").
+        # The consumers' barrier. Its number is 1: barrier 0 is the whole block's, for which the producer's warps would
+        # have to arrive, too (PTX ISA, "bar").
         asm(b, VOID, [], f"bar.sync 1, {count};", "~{memory}", effect=True, convergent=True)
         return
     # Barrier 0, with all threads of the block.
@@ -215,10 +233,10 @@ def block(b: Any) -> Any:
     return call(b, "llvm.nvvm.read.ptx.sreg.ctaid.x", I32, [])
 
 
-def shuffle_xor(b: Any, bits: Any, mask: int) -> Any:
-    """The 32 bits of the lane whose number differs by `mask`."""
+def shuffle_xor(b: Any, bits: Any, mask: Any) -> Any:
+    """The 32 bits of the lane whose number differs by `mask`, an int or an i32 value."""
     # The last operand says that lanes reach each other in all of the warp (PTX ISA, "shfl.sync").
-    operands = [i32c(ALL_LANES), bits, i32c(mask), i32c(LANES - 1)]
+    operands = [i32c(ALL_LANES), bits, i32c(mask) if isinstance(mask, int) else mask, i32c(LANES - 1)]
     return call(b, "llvm.nvvm.shfl.sync.bfly.i32", I32, operands, convergent=True)
 
 
@@ -239,6 +257,22 @@ def shuffle_from(b: Any, bits: Any, lane: Any) -> Any:
         return call(b, f"llvm.nvvm.shfl.sync.{way}.i32", I32, operands, convergent=True)
     operands = [i32c(ALL_LANES), bits, lane, i32c(LANES - 1)]
     return call(b, "llvm.nvvm.shfl.sync.idx.i32", I32, operands, convergent=True)
+
+
+def shuffle_words(b: Any, value: Any, shuffle: Callable[[Any], Any]) -> Any:
+    """A value of another lane, of which `shuffle` gives each word of 32 bits."""
+    kind = value.type
+    if kind in (I64, F64):
+        words = b.bitcast(value, ir.VectorType(I32, 2))
+        other = const(ir.VectorType(I32, 2), ir.Undefined)
+        for half in range(2):
+            other = b.insert_element(other, shuffle(b.extract_element(words, i32c(half))), i32c(half))
+        return b.bitcast(other, kind)
+    if kind == F32:
+        return b.bitcast(shuffle(b.bitcast(value, I32)), kind)
+    if kind == I32:
+        return shuffle(value)
+    return b.trunc(shuffle(b.zext(value, I32)), kind)
 
 
 def shared(b: Any, offset: Any) -> Any:
@@ -262,6 +296,19 @@ def pointer(b: Any, bytes_: Any, element: Any, space: int) -> Any:
     return b.bitcast(bytes_, ir.PointerType(element, space))
 
 
+def shared_element(b: Any, kind: Any, index: Any, offset: int) -> Any:
+    """A pointer to an element of an array in shared memory.
+
+    Args:
+        b: the builder.
+        kind: the LLVM type of an element: an integer of whole bytes.
+        index: the element's number, an i32 value.
+        offset: of the array, in bytes.
+    """
+    place = b.add(b.mul(index, i32c(kind.width // 8)), i32c(offset))  # bytes
+    return pointer(b, shared(b, place), kind, SHARED)
+
+
 def to_memory(b: Any, dtype: DTypeLike, value: Any) -> Any:
     """An element's bits as they are in memory."""
     if dtype is bool_:
@@ -274,6 +321,17 @@ def from_memory(b: Any, dtype: DTypeLike, bits: Any) -> Any:
     if dtype is bool_:
         return b.icmp_unsigned("!=", bits, const(I8, 0))
     return b.bitcast(bits, register_type(dtype)) if dtype in (f32, f64) else bits
+
+
+def to_register(b: Any, dtype: DTypeLike, value: Any) -> Any:
+    """An element's bits in a register that PTX takes (`REGISTERS`)."""
+    bits = to_memory(b, dtype, value)
+    return b.zext(bits, I32) if dtype.bits == 8 else bits
+
+
+def from_register(b: Any, dtype: DTypeLike, bits: Any) -> Any:
+    """An element from a register that PTX gave."""
+    return from_memory(b, dtype, b.trunc(bits, I8) if dtype.bits == 8 else bits)
 
 
 def from_shared(b: Any, dtype: DTypeLike, place: Any) -> Any:
@@ -312,13 +370,14 @@ def narrow(b: Any, dtype: DTypeLike, value: Any) -> Any:
     return value
 
 
-HALF_BITS = 16
-"""Bits of an f16 or bf16."""
-
-
 def pair_of_halves(b: Any, low: Any, high: Any) -> Any:
     """A register of two elements of 16 bits."""
     return b.or_(b.zext(low, I32), b.shl(b.zext(high, I32), i32c(HALF_BITS)))
+
+
+def pairs_of_halves(b: Any, elements: Sequence[Any]) -> list[Any]:
+    """Registers of two neighbours each, without a last single element."""
+    return [pair_of_halves(b, *pair) for pair in zip(elements[::2], elements[1::2], strict=False)]
 
 
 def halves_of_pair(b: Any, pair: Any) -> tuple[Any, Any]:
@@ -345,7 +404,7 @@ def repeat(b: Any, count: Any, values: Sequence[Any], body: Callable[[Any, list[
     if hasattr(b, "repeat"):  # the tests' builder, which runs intrinsics on NumPy and has no blocks
         return list(b.repeat(count, values, body))
     before = b.block
-    head, turn, done = (b.append_basic_block(name) for name in ("head", "turn", "done"))
+    head, inner, done = (b.append_basic_block(name) for name in ("head", "body", "done"))
     b.branch(head)
     b.position_at_end(head)
     iteration = b.phi(I32)
@@ -353,8 +412,8 @@ def repeat(b: Any, count: Any, values: Sequence[Any], body: Callable[[Any, list[
     carried = [b.phi(value.type) for value in values]
     for phi, value in zip(carried, values, strict=True):
         phi.add_incoming(value, before)
-    b.cbranch(b.icmp_unsigned("<", iteration, count), turn, done)
-    b.position_at_end(turn)
+    b.cbranch(b.icmp_unsigned("<", iteration, count), inner, done)
+    b.position_at_end(inner)
     results = body(iteration, list(carried))
     iteration.add_incoming(b.add(iteration, i32c(1)), b.block)
     for phi, value in zip(carried, results, strict=True):
@@ -382,11 +441,11 @@ def merge(b: Any, *branches: tuple[Sequence[Any], Any]) -> list[Any]:
 
 def select_lanes(b: Any, value: Any, mask: int) -> Any:
     """The bits of the i32 `value` that `mask` selects, moved to the lowest positions."""
-    out: Any = None
+    selection: Any = None
     shift = 0
     for bit in range(LANES):
         if mask >> bit & 1:
             part = b.and_(b.lshr(value, i32c(bit - shift)), i32c(1 << shift))
-            out = part if out is None else b.or_(out, part)
+            selection = part if selection is None else b.or_(selection, part)
             shift += 1
-    return i32c(0) if out is None else out
+    return i32c(0) if selection is None else selection

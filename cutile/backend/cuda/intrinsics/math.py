@@ -23,9 +23,10 @@ from cutile.backend.cuda.intrinsics.llvm import (
     i32c,
     merge,
     narrow,
-    pair_of_halves,
+    pairs_of_halves,
     widen,
 )
+from cutile.backend.cuda.intrinsics.reduce import result_registers
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bf16, f32, f64
 
@@ -90,47 +91,50 @@ def function(name: str, dtype: DTypeLike, n: int) -> Any:
 
 LOG2_E = (np.float32(np.log2(np.e)), np.float32(np.log2(np.e) - np.float64(np.float32(np.log2(np.e)))))
 """log2(e) as the sum of two f32."""
-WHOLE = 1.5 * 2**23
-"""An f32 whose sum with a small number has no fraction: the low bits of the sum are that number, rounded."""
+ROUNDING_SHIFT = 1.5 * 2**23
+"""An f32 whose sum with a small number has no fraction, since neighbours differ by 1 there.
+
+The low bits of the sum are that number, rounded to an integer. (1.5, so that small negative numbers stay above 2**23.)
+"""
 MANTISSA_BITS = 23
-MOST_QUICK = 87.0
+MAX_FAST = 87.0
 """The largest x whose e ** -x is surely a normal f32: e ** -87.4 is subnormal."""
-AT_ONCE = 16
+BRANCH_ELEMENTS = 16
 """Elements under one branch, by the test of all of them."""
 
 
 @cache
 def negative_exp(n: int) -> Any:
-    """`f(x) = e ** -x` of f32, quick between 0 and `MOST_QUICK`.
+    """`f(x) = e ** -x` of f32, fast between 0 and `MAX_FAST`.
 
-    It is quick only if all elements under a branch (`AT_ONCE`) lie there. `rows.py` says where they come from.
+    It is fast only if all elements under a branch (`BRANCH_ELEMENTS`) lie there. `rows.py` says where they come from.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], n)
-        groups = (elements[first : first + AT_ONCE] for first in range(0, n, AT_ONCE))
+        groups = (elements[first : first + BRANCH_ELEMENTS] for first in range(0, n, BRANCH_ELEMENTS))
         return pack(b, [each for group in groups for each in _negative_exps(b, group)], n)
 
     return intrinsic("negative_exp", frag(f32, n), [frag(f32, n)], generate)
 
 
 def _negative_exps(b: Any, elements: Sequence[Any]) -> list[Any]:
-    """The quick way, or the exact one for all.
+    """Exponentials by the fast path, or all by libdevice.
 
     As unsigned bits, NaN and numbers below 0 are larger than any number up to the limit: one comparison finds them and
     numbers above it.
     """
-    most = _greatest(b, [b.bitcast(x, I32) for x in elements])
-    limit = int(np.float32(MOST_QUICK).view(np.uint32))
+    greatest = _greatest(b, [b.bitcast(x, I32) for x in elements])
+    limit = int(np.float32(MAX_FAST).view(np.uint32))
     # Tested before the first exponential is computed: else every element would need two registers, before and after.
-    with b.if_else(b.icmp_unsigned(">", most, i32c(limit)), likely=False) as (rare, usual):
-        with rare:
-            exact = [call(b, "__nv_expf", F32, [_negated(b, x)]) for x in elements]
-            behind_rare = b.block
-        with usual:
-            quick = [_quick_exp(b, x) for x in elements]
-            behind_usual = b.block
-    return merge(b, (exact, behind_rare), (quick, behind_usual))
+    with b.if_else(b.icmp_unsigned(">", greatest, i32c(limit)), likely=False) as (slow_path, fast_path):
+        with slow_path:
+            slow = [call(b, "__nv_expf", F32, [_negative(b, x)]) for x in elements]
+            behind_slow = b.block
+        with fast_path:
+            fast = [_fast_exp(b, x) for x in elements]
+            behind_fast = b.block
+    return merge(b, (slow, behind_slow), (fast, behind_fast))
 
 
 def _greatest(b: Any, words: Sequence[Any]) -> Any:
@@ -146,27 +150,27 @@ def _greatest(b: Any, words: Sequence[Any]) -> Any:
     return functools.reduce(greater, [functools.reduce(greater, each) for each in (words[::2], words[1::2]) if each])
 
 
-def _quick_exp(b: Any, x: Any) -> Any:
+def _fast_exp(b: Any, x: Any) -> Any:
     """`e ** -x` as `2 ** (n + w)`, of a whole `n` and a fraction `w`.
 
     It takes six instructions, and is within 1.94 units in the last place where it is a normal number (all floats tried
     on an H200). `__nv_expf` takes eight, as it knows no limits. Five would do without a whole number, off by 2.54
     units: the hardware's powers of negative numbers are worse.
     """
-    return _power(b, x, -1, const(F32, WHOLE))
+    return _power(b, x, -1, const(F32, ROUNDING_SHIFT))
 
 
 def _power(b: Any, x: Any, sign: int, start: Any) -> Any:
-    """`2 ** (log2(e) * sign * x + start - WHOLE)`.
+    """`2 ** (log2(e) * sign * x + start - ROUNDING_SHIFT)`.
 
     `start` is a whole number between `2**23` and `2**24`, where f32 have no fraction.
     """
     high, low = (const(F32, sign * float(part)) for part in LOG2_E)
     # Rounded down, so that the fraction is positive.
-    shifted = call(b, "llvm.nvvm.fma.rm.f", F32, [x, high, start])
-    whole = b.fsub(shifted, start)
-    fraction = fused(b, f32, x, low, fused(b, f32, x, high, _negated(b, whole)))
-    return _scaled(b, _hardware_power(b, fraction), b.bitcast(shifted, I32))
+    exponent = call(b, "llvm.nvvm.fma.rm.f", F32, [x, high, start])  # in the low bits
+    whole = b.fsub(exponent, start)
+    fraction = fused(b, f32, x, low, fused(b, f32, x, high, _negative(b, whole)))
+    return _add_exponent(b, _hardware_power(b, fraction), b.bitcast(exponent, I32))
 
 
 def _hardware_power(b: Any, x: Any) -> Any:
@@ -177,10 +181,13 @@ def _hardware_power(b: Any, x: Any) -> Any:
 
 # -- exponentials of a row ------------------------------------------------------------------------
 
-LEAST_TOP, LARGEST_BARE, LARGEST_TOP = -64.0, 64.0, 128.0
-"""A row whose largest element (its top) lies between the first and the last has quick exponentials. From 0 to the
-middle one they are `e ** x`, elsewhere `e ** x` over a power of 2."""
-LOWEST_QUICK = 86.5
+MIN_TOP, MAX_UNSCALED_TOP, MAX_TOP = -64.0, 64.0, 128.0
+"""Limits of a row's top, its largest element.
+
+From the first to the last limit, the row's exponentials take the fast path. From 0 to the middle one they are `e ** x`,
+elsewhere `e ** x` over a power of 2.
+"""
+MAX_DIFFERENCE = 86.5
 """The largest difference x from the top whose e ** -x, over at most the square root of 2, is a normal number."""
 SHORT_LOG2_E = np.float32(47274 / 32768)
 """log2(e) to 16 bits: its product with a bf16, which has 8 bits, is exact in f32."""
@@ -192,13 +199,13 @@ REST = np.float32(1 - float(SHORT_LOG2_E) / np.log2(np.e))
 def row_exp(dtype: DTypeLike, n: int) -> Any:
     """`f(x, m) = e ** x / 2 ** M(m)`, of f16 or bf16 `x` and an f32 `m`.
 
-    `x` is not above `m`. `row_exp_unit` defines `M`. No difference `x - m` is computed, and the range of two elements
-    is tested at once.
+    `x` is not above `m`, the row's top. `row_exp_unit` defines `M`. No difference `x - m` is computed, and the range of
+    two elements is tested at once.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
         rows = list(zip(*(unpack(b, value, n) for value in values), strict=True))
-        groups = (rows[first : first + AT_ONCE] for first in range(0, n, AT_ONCE))
+        groups = (rows[first : first + BRANCH_ELEMENTS] for first in range(0, n, BRANCH_ELEMENTS))
         return pack(b, [each for group in groups for each in _row_exps(b, dtype, group)], n)
 
     return intrinsic("row_exp", frag(f32, n), [frag(dtype, n), frag(f32, n)], generate)
@@ -208,13 +215,13 @@ def row_exp(dtype: DTypeLike, n: int) -> Any:
 def row_exp_unit(n: int) -> Any:
     """`f(m) = 2 ** M / e ** m`.
 
-    `M` is 0 from 0 to `LARGEST_BARE`, else the whole number nearest to `log2(e) * m` from `LEAST_TOP` to `LARGEST_TOP`,
+    `M` is 0 from 0 to `MAX_UNSCALED_TOP`, else the whole number nearest to `log2(e) * m` from `MIN_TOP` to `MAX_TOP`,
     and elsewhere `log2(e) * m` itself.
     """
 
     def one(b: Any, m: Any) -> Any:
-        power = _power(b, m, -1, b.fadd(const(F32, WHOLE), _whole(b, m)))
-        return b.select(_is_quick_top(b, m), power, const(F32, 1.0))
+        power = _power(b, m, -1, b.fadd(const(F32, ROUNDING_SHIFT), _whole(b, m)))
+        return b.select(_is_fast_top(b, m), power, const(F32, 1.0))
 
     return elementwise("row_exp_unit", (f32,), f32, n, one)
 
@@ -226,8 +233,7 @@ def row_exp_sum(dtype: DTypeLike, layout: Layout, *, axis: int) -> Any:
     Each thread holds all elements along that axis.
     """
     target = layout.collapse(axis)
-    where = {each: register for register, each in enumerate(target.offsets)}
-    slots = [where[(*each[:axis], 0, *each[axis + 1 :])] for each in layout.offsets]
+    slots = result_registers(layout, axis)
 
     def generate(b: Any, values: list[Any]) -> Any:
         x, m = (unpack(b, value, layout.registers) for value in values)
@@ -238,16 +244,16 @@ def row_exp_sum(dtype: DTypeLike, layout: Layout, *, axis: int) -> Any:
 
 
 def _row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> list[Any]:
-    """The quick way, or the exact one for all."""
-    with b.if_else(_are_quick(b, dtype, rows), likely=True) as (usual, rare):
-        with usual:
+    """Exponentials by the fast path, or all by libdevice."""
+    with b.if_else(_are_fast(b, dtype, rows), likely=True) as (fast_path, slow_path):
+        with fast_path:
             # These are the halves' only use, so the compiler splits a register where it needs them.
-            powers = [b.fmul(*_row_power(b, dtype, *each)) for each in rows]
-            behind_usual = b.block
-        with rare:
-            exact = _exact_row_exps(b, dtype, rows)
-            behind_rare = b.block
-    return merge(b, (powers, behind_usual), (exact, behind_rare))
+            fast = [b.fmul(*_row_power(b, dtype, *each)) for each in rows]
+            behind_fast = b.block
+        with slow_path:
+            slow = _slow_row_exps(b, dtype, rows)
+            behind_slow = b.block
+    return merge(b, (fast, behind_fast), (slow, behind_slow))
 
 
 def _row_exp_sums(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]], slots: Sequence[int]) -> list[Any]:
@@ -256,39 +262,39 @@ def _row_exp_sums(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]], slo
     An exponential ends with a product, so one fused multiply-add also adds it.
     """
     sums: list[Any] = [const(F32, 0.0)] * (1 + max(slots))
-    for first in range(0, len(rows), AT_ONCE):
-        group, places = rows[first : first + AT_ONCE], slots[first : first + AT_ONCE]
-        touched = sorted(set(places))
-        with b.if_else(_are_quick(b, dtype, group), likely=True) as (usual, rare):
-            with usual:
-                quick = {place: sums[place] for place in touched}
-                for place, each in zip(places, group, strict=True):
-                    quick[place] = fused(b, f32, *_row_power(b, dtype, *each), quick[place])
-                behind_usual = b.block
-            with rare:
-                exact = {place: sums[place] for place in touched}
-                for place, power in zip(places, _exact_row_exps(b, dtype, group), strict=True):
-                    exact[place] = b.fadd(exact[place], power)
-                behind_rare = b.block
-        both = merge(b, (list(quick.values()), behind_usual), (list(exact.values()), behind_rare))
-        for place, total in zip(touched, both, strict=True):
-            sums[place] = total
+    for first in range(0, len(rows), BRANCH_ELEMENTS):
+        group, places = rows[first : first + BRANCH_ELEMENTS], slots[first : first + BRANCH_ELEMENTS]
+        group_slots = sorted(set(places))
+        with b.if_else(_are_fast(b, dtype, group), likely=True) as (fast_path, slow_path):
+            with fast_path:
+                fast = {slot: sums[slot] for slot in group_slots}
+                for slot, each in zip(places, group, strict=True):
+                    fast[slot] = fused(b, f32, *_row_power(b, dtype, *each), fast[slot])
+                behind_fast = b.block
+            with slow_path:
+                slow = {slot: sums[slot] for slot in group_slots}
+                for slot, power in zip(places, _slow_row_exps(b, dtype, group), strict=True):
+                    slow[slot] = b.fadd(slow[slot], power)
+                behind_slow = b.block
+        totals = merge(b, (list(fast.values()), behind_fast), (list(slow.values()), behind_slow))
+        for slot, total in zip(group_slots, totals, strict=True):
+            sums[slot] = total
     return sums
 
 
-def _are_quick(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> Any:
-    """Whether all (element, top) are within the limits.
+def _are_fast(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> Any:
+    """Whether all (element, top) are within the limits of the fast path.
 
     Tested before the first exponential is computed: else every element would need two registers. The tests of one row's
     top are written for each element, and merged by the compiler.
     """
     halves, tops = (list(column) for column in zip(*rows, strict=True))
-    quick = functools.reduce(b.and_, [_is_quick_top(b, m) for m in tops])
+    are_fast = functools.reduce(b.and_, [_is_fast_top(b, m) for m in tops])
     top = functools.reduce(lambda x, y: b.select(b.fcmp_ordered(">", x, y), x, y), tops)
-    lowest = b.fsub(top, const(F32, LOWEST_QUICK))
+    lowest = b.fsub(top, const(F32, MAX_DIFFERENCE))
     for least in _least(b, dtype, halves):  # NaN if an element is, for which the comparison is false
-        quick = b.and_(quick, b.fcmp_ordered(">=", least, lowest))
-    return quick
+        are_fast = b.and_(are_fast, b.fcmp_ordered(">=", least, lowest))
+    return are_fast
 
 
 def _row_power(b: Any, dtype: DTypeLike, x: Any, m: Any) -> tuple[Any, Any]:
@@ -296,23 +302,24 @@ def _row_power(b: Any, dtype: DTypeLike, x: Any, m: Any) -> tuple[Any, Any]:
 
     Of bf16 they are `2 ** (SHORT_LOG2_E * x - M)` and `1 + REST * x`, by three instructions.
     """
-    wide, whole, one = widen(b, dtype, x), _whole(b, m), const(F32, 1.0)
+    x, whole, one = widen(b, dtype, x), _whole(b, m), const(F32, 1.0)
     if dtype is not bf16:
-        return _power(b, wide, 1, b.fsub(const(F32, WHOLE), whole)), one
-    power = _hardware_power(b, fused(b, f32, wide, const(F32, float(SHORT_LOG2_E)), _negated(b, whole)))
-    return power, fused(b, f32, wide, const(F32, float(REST)), one)
+        return _power(b, x, 1, b.fsub(const(F32, ROUNDING_SHIFT), whole)), one
+    power = _hardware_power(b, fused(b, f32, x, const(F32, float(SHORT_LOG2_E)), _negative(b, whole)))
+    return power, fused(b, f32, x, const(F32, float(REST)), one)
 
 
-def _exact_row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> list[Any]:
+def _slow_row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> list[Any]:
     """`e ** x / 2 ** M` of any numbers."""
-    exact: list[Any] = []
+    results: list[Any] = []
     for x, m in rows:
-        is_quick, is_bare = _is_quick_top(b, m), _is_bare(b, m)
-        origin = b.select(is_bare, const(F32, 0.0), m)
+        is_fast, is_unscaled = _is_fast_top(b, m), _is_unscaled_top(b, m)
+        origin = b.select(is_unscaled, const(F32, 0.0), m)
         power = call(b, "__nv_expf", F32, [b.fsub(widen(b, dtype, x), origin)])
-        over = b.select(b.and_(is_quick, b.not_(is_bare)), _hardware_power(b, _rest(b, m)), const(F32, 1.0))
-        exact.append(b.fmul(power, over))
-    return exact
+        # `e ** m / 2 ** M`, where `M` is not 0 and not all of `log2(e) * m`.
+        scale = b.select(b.and_(is_fast, b.not_(is_unscaled)), _hardware_power(b, _rest(b, m)), const(F32, 1.0))
+        results.append(b.fmul(power, scale))
+    return results
 
 
 def _least(b: Any, dtype: DTypeLike, halves: Sequence[Any]) -> list[Any]:
@@ -320,39 +327,44 @@ def _least(b: Any, dtype: DTypeLike, halves: Sequence[Any]) -> list[Any]:
 
     Words of two elements fold to one: the least of the even elements, and of the odd ones. A last odd element is alone.
     """
-    words = [pair_of_halves(b, *both) for both in zip(halves[::2], halves[1::2], strict=False)]
+    words = pairs_of_halves(b, halves)
     last = list(halves[len(words) * 2 :])
     if words:
         last += halves_of_pair(b, functools.reduce(lambda x, y: packed(b, "min_nan", dtype, x, y), words))
     return [widen(b, dtype, each) for each in last]
 
 
-def _is_quick_top(b: Any, m: Any) -> Any:
-    least, most = (const(F32, limit) for limit in (LEAST_TOP, LARGEST_TOP))
-    return b.and_(b.fcmp_ordered(">=", m, least), b.fcmp_ordered("<=", m, most))
+def _is_fast_top(b: Any, m: Any) -> Any:
+    return _is_between(b, m, MIN_TOP, MAX_TOP)
 
 
-def _is_bare(b: Any, m: Any) -> Any:
-    least, most = const(F32, 0.0), const(F32, LARGEST_BARE)
-    return b.and_(b.fcmp_ordered(">=", m, least), b.fcmp_ordered("<=", m, most))
+def _is_unscaled_top(b: Any, m: Any) -> Any:
+    return _is_between(b, m, 0.0, MAX_UNSCALED_TOP)
+
+
+def _is_between(b: Any, x: Any, least: float, most: float) -> Any:
+    """Whether an f32 is within these limits, themselves included; false of a NaN."""
+    return b.and_(b.fcmp_ordered(">=", x, const(F32, least)), b.fcmp_ordered("<=", x, const(F32, most)))
 
 
 def _whole(b: Any, m: Any) -> Any:
-    """The whole number nearest to `log2(e) * m`; 0 from 0 to `LARGEST_BARE`."""
-    nearest = b.fsub(fused(b, f32, m, const(F32, float(LOG2_E[0])), const(F32, WHOLE)), const(F32, WHOLE))
-    return b.select(_is_bare(b, m), const(F32, 0.0), nearest)
+    """The whole number nearest to `log2(e) * m`; 0 from 0 to `MAX_UNSCALED_TOP`."""
+    nearest = b.fsub(
+        fused(b, f32, m, const(F32, float(LOG2_E[0])), const(F32, ROUNDING_SHIFT)), const(F32, ROUNDING_SHIFT)
+    )
+    return b.select(_is_unscaled_top(b, m), const(F32, 0.0), nearest)
 
 
 def _rest(b: Any, m: Any) -> Any:
     """`log2(e) * m` less `_whole(m)`."""
     high, low = (const(F32, float(part)) for part in LOG2_E)
-    return fused(b, f32, m, low, fused(b, f32, m, high, _negated(b, _whole(b, m))))
+    return fused(b, f32, m, low, fused(b, f32, m, high, _negative(b, _whole(b, m))))
 
 
-def _scaled(b: Any, power: Any, exponent: Any) -> Any:
+def _add_exponent(b: Any, power: Any, exponent: Any) -> Any:
     """`power * 2 ** exponent`, by addition to the bits that have the exponent."""
     return b.bitcast(b.add(b.bitcast(power, I32), b.shl(exponent, i32c(MANTISSA_BITS))), F32)
 
 
-def _negated(b: Any, x: Any) -> Any:
+def _negative(b: Any, x: Any) -> Any:
     return b.fsub(const(F32, -0.0), x)

@@ -17,7 +17,9 @@ from cutile.backend.cuda.intrinsics.fragments import Shifts, by_tensor_cores, ti
 from cutile.backend.cuda.intrinsics.llvm import (
     F32,
     I32,
+    PIECE_BYTES,
     SHARED,
+    WORD_BYTES,
     barrier,
     const,
     i32c,
@@ -37,10 +39,6 @@ from cutile.backend.cuda.smem_sizes import stages as operand_stages
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, f32, i32
 
-WIDEST = 16
-"""Bytes of the widest access."""
-F32_BYTES = 4
-
 
 def _put(b: Any, layout: Layout, elements: Sequence[Any], stage: Stage, between: int, shift: Any = None) -> None:
     """Write a tile to shared memory, in accesses as wide as registers and rows allow.
@@ -57,7 +55,7 @@ def _put(b: Any, layout: Layout, elements: Sequence[Any], stage: Stage, between:
     kind = memory_type(stage.dtype)
     first_axis = layout.rank - 2
     row, column = (first_axis + 1, first_axis) if stage.swap else (first_axis, first_axis + 1)
-    width = min(layout.vector(column), WIDEST // size)
+    width = min(layout.vector(column), PIECE_BYTES // size)
     at = Coordinates(b, layout)
     for first in range(0, layout.registers, width):
         neighbours = elements[first : first + width]
@@ -67,15 +65,15 @@ def _put(b: Any, layout: Layout, elements: Sequence[Any], stage: Stage, between:
         if first_axis:
             where = b.add(where, b.mul(at.element(first, 0), i32c(between)))
         where = shared(b, where if shift is None else b.add(where, shift))
-        whole = layout.shape[column] % width == 0
+        is_whole = layout.shape[column] % width == 0  # no access reaches beyond the tile's edge
         inside = at.inside(first)
         if inside is None:
             b.store(value, pointer(b, where, value.type, SHARED)).align = size * width
             continue
         with b.if_then(inside):
-            if whole:
+            if is_whole:
                 b.store(value, pointer(b, where, value.type, SHARED)).align = size * width
-        if not whole:  # the tile ends within the access
+        if not is_whole:  # the tile ends within the access
             for i in range(width):
                 # Coordinates anew: those of another branch do not dominate this one.
                 with b.if_then(Coordinates(b, layout).inside(first + i)):
@@ -103,9 +101,9 @@ def _clear(b: Any, stage: Stage, depth: int, along_rows: bool, shift: int, threa
 def _row_vector(b: Any, at: Any, count: int) -> list[Any]:
     """`count` neighbours of f32, up to four, from byte `at` of shared memory on."""
     kind = ir.VectorType(F32, count)
-    loaded = b.load(pointer(b, shared(b, at), kind, SHARED))
-    loaded.align = F32_BYTES * count
-    return [b.extract_element(loaded, i32c(i)) for i in range(count)]
+    vector = b.load(pointer(b, shared(b, at), kind, SHARED))
+    vector.align = WORD_BYTES * count
+    return [b.extract_element(vector, i32c(i)) for i in range(count)]
 
 
 def _by_outer_products(
@@ -121,8 +119,8 @@ def _by_outer_products(
     width = accumulator.vector(1)
     rows = list(dict.fromkeys(each[0] for each in accumulator.offsets[: 1 << len(accumulator.register)]))
     down, across = tiles_along(accumulator, 0), tiles_along(accumulator, 1)
-    left_base = b.add(b.mul(at.thread_part(0), i32c(left.pitch * F32_BYTES)), i32c(left.offset))
-    right_base = b.add(b.mul(at.thread_part(1), i32c(F32_BYTES)), i32c(right.offset))
+    left_base = b.add(b.mul(at.thread_part(0), i32c(left.pitch * WORD_BYTES)), i32c(left.offset))
+    right_base = b.add(b.mul(at.thread_part(1), i32c(WORD_BYTES)), i32c(right.offset))
     left_base, right_base = b.add(left_base, shifts[0]), b.add(right_base, shifts[1])
     depth = left.columns
     # Up to 32 steps of K (8 vectors), a number that divides the depth.
@@ -138,16 +136,16 @@ def _by_outer_products(
     for phi, each in zip(phis, sums, strict=True):
         phi.add_incoming(each, entry)
     new = list(phis)
-    left_at = b.add(left_base, b.mul(k, i32c(F32_BYTES)))
-    right_at = b.add(right_base, b.mul(k, i32c(right.pitch * F32_BYTES)))
+    left_at = b.add(left_base, b.mul(k, i32c(WORD_BYTES)))
+    right_at = b.add(right_base, b.mul(k, i32c(right.pitch * WORD_BYTES)))
     for step in range(0, unroll, VECTOR):
         xs = [
-            [_row_vector(b, b.add(left_at, i32c(((m + r) * left.pitch + step) * F32_BYTES)), VECTOR) for r in rows]
+            [_row_vector(b, b.add(left_at, i32c(((m + r) * left.pitch + step) * WORD_BYTES)), VECTOR) for r in rows]
             for m in down
         ]
         for part in range(VECTOR):
             row = (step + part) * right.pitch
-            ys = [_row_vector(b, b.add(right_at, i32c((row + n) * F32_BYTES)), width) for n in across]
+            ys = [_row_vector(b, b.add(right_at, i32c((row + n) * WORD_BYTES)), width) for n in across]
             for i, x in enumerate(xs):
                 for j, y in enumerate(ys):
                     first = (i * len(across) + j) * len(rows) * width
@@ -246,7 +244,7 @@ def stage_put(
     stage_bytes: int,
     offset: int,
 ) -> Any:
-    """`f(tile, turn)`: write an operand of a staged product to an iteration's stage.
+    """`f(tile, iteration)`: write an operand of a product to an iteration's stage.
 
     Args:
         dtype, other, accumulator, depth, swaps: as of `staged_mma`.
@@ -278,7 +276,7 @@ def staged_mma(
     capability: Capability = OLDEST,
     rounds: bool = False,
 ) -> Any:
-    """`f(acc, turn) = acc + a @ b`, with the operands in the stages of an iteration.
+    """`f(acc, iteration) = acc + a @ b`, of operands in an iteration's stages.
 
     Args:
         dtype, other, acc, accumulator, capability: as for `mma`.

@@ -17,22 +17,25 @@ from cutile.backend.cuda.intrinsics.fragment import POINTER, Coordinates, as_fla
 from cutile.backend.cuda.intrinsics.llvm import (
     GLOBAL,
     I8,
-    I16,
     I32,
     I64,
+    REGISTERS,
     VOID,
+    WORD_BYTES,
     asm,
     const,
     from_memory,
+    from_register,
     i32c,
     ir,
     memory_type,
     merge,
     pointer,
     to_memory,
+    to_register,
 )
 from cutile.backend.gpu.layout import Layout
-from cutile.dtypes import DTypeLike, i32, i64
+from cutile.dtypes import DTypeLike, i32, i64, u16
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ class Access:
         self.at = Coordinates(b, layout)
         self.origin: list[Any] = []
         interior: Any = None
-        self.started: Any = None
+        self.starts_inside: Any = None  # on no axis the tile begins before the tensor
         self.limits: list[Any] = []
         start: Any = None  # of this thread's first element, in elements
         indices = [next(arguments) for _ in layout.shape]
@@ -95,7 +98,7 @@ class Access:
             not_before = b.icmp_signed(">=", origin, i32c(0))
             not_after = b.icmp_signed("<=", origin, b.sub(self.extents[axis], i32c(extent)))
             interior = both(b, both(b, interior, not_before), not_after)
-            self.started = both(b, self.started, not_before)
+            self.starts_inside = both(b, self.starts_inside, not_before)
             end = b.add(origin, i32c(extent))
             self.limits.append(b.select(b.icmp_signed("<", end, self.extents[axis]), end, self.extents[axis]))
             first = b.sext(b.add(origin, self.at.thread_part(axis)), I64)
@@ -139,7 +142,7 @@ class Access:
 
     def inside(self, register: int) -> Any:
         """Whether a register's element lies in the tile and in the tensor."""
-        b, inside = self.b, self.started
+        b, inside = self.b, self.starts_inside
         for axis, offset in enumerate(self.layout.offsets[register]):
             key = (axis, offset)
             if key not in self._tests:
@@ -160,10 +163,6 @@ def _smaller(b: Any, x: Any, y: Any) -> Any:
     return b.select(b.icmp_signed("<", x, y), x, y)
 
 
-_REGISTERS = {8: ("r", "u8", I32), 16: ("h", "b16", I16), 32: ("r", "b32", I32), 64: ("l", "b64", I64)}
-"""By bits: the constraint, the PTX type and the LLVM type of a single access."""
-
-
 F32_BYTES = 4
 WORD_BITS = 32
 VECTORS = (1, 2, 4)
@@ -180,20 +179,18 @@ def _load_one(b: Any, dtype: DTypeLike, address: Any, condition: Any, fill: int 
 
     The register is filled before the address is read, hence the early clobber.
     """
-    letter, kind, wide = _REGISTERS[dtype.bits]
-    register = {"u8": "b32"}.get(kind, kind)  # PTX has no registers of 8 bits
+    letter, kind, register, wide = REGISTERS[dtype.bits]
     # Predicated, not a branch for each element. With an effect, so that LLVM does not read where the condition is false
     # (PTX ISA, "Predicated Execution", "ld").
     text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; mov.{register} $0, {fill}; @p ld.global.{kind} $0, [$1];}}"
     bits = asm(b, wide, [address, b.zext(condition, I32)], text, f"=&{letter},l,r", effect=True)
-    return from_memory(b, dtype, b.trunc(bits, I8) if dtype.bits == 8 else bits)
+    return from_register(b, dtype, bits)
 
 
 def _store_one(b: Any, dtype: DTypeLike, value: Any, address: Any, condition: Any) -> None:
     """Write an element where `condition` holds."""
-    letter, kind, wide = _REGISTERS[dtype.bits]
-    bits = to_memory(b, dtype, value)
-    bits = b.zext(bits, wide) if dtype.bits == 8 else bits
+    letter, kind, _, _ = REGISTERS[dtype.bits]
+    bits = to_register(b, dtype, value)
     # Predicated, as `_load_one` (PTX ISA, "st").
     text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; @p st.global.{kind} [$1], $0;}}"
     asm(b, VOID, [bits, address, b.zext(condition, I32)], text, f"{letter},l,r,~{{memory}}", effect=True)
@@ -211,22 +208,22 @@ def vector_type(dtype: DTypeLike, width: int) -> Any:
     return ir.VectorType(ir.IntType(word), bits // word)
 
 
-def split(b: Any, dtype: DTypeLike, loaded: Any, width: int) -> list[Any]:
+def split(b: Any, dtype: DTypeLike, vector: Any, width: int) -> list[Any]:
     """The elements of one wide access.
 
     Small elements come by shifts: LLVM would load a vector of them in small pieces.
     """
     if width == 1:
-        return [from_memory(b, dtype, loaded)]
+        return [from_memory(b, dtype, vector)]
     if dtype.bits >= 32:
-        return [from_memory(b, dtype, b.extract_element(loaded, i32c(i))) for i in range(width)]
+        return [from_memory(b, dtype, b.extract_element(vector, i32c(i))) for i in range(width)]
     per_word = 32 // dtype.bits
     elements: list[Any] = []
     for word in range(max(1, width // per_word)):
-        bits = b.extract_element(loaded, i32c(word)) if width > per_word else loaded
+        bits = b.extract_element(vector, i32c(word)) if width > per_word else vector
         for part in range(min(per_word, width)):
-            moved = b.lshr(bits, const(bits.type, part * dtype.bits)) if part else bits
-            elements.append(from_memory(b, dtype, b.trunc(moved, memory_type(dtype))))
+            field = b.lshr(bits, const(bits.type, part * dtype.bits)) if part else bits
+            elements.append(from_memory(b, dtype, b.trunc(field, memory_type(dtype))))
     return elements
 
 
@@ -286,10 +283,12 @@ def _load_words(b: Any, address: Any, fill: Sequence[int], condition: Any) -> An
 
 
 def load_words(b: Any, dtype: DTypeLike, address: Any, width: int, condition: Any) -> Any:
-    """`width` neighbours in one access of 4, 8 or 16 bytes, not split into elements.
+    """`width` neighbours in one access of 2, 4, 8 or 16 bytes, as one value.
 
     If `condition` does not hold, they are zeros, and nothing is read.
     """
+    if dtype.bits * width == u16.bits:  # two bytes, as in an accumulator, where a thread has pairs of columns
+        return _load_one(b, u16, address, condition)
     words = _load_words(b, address, [0] * _whole_words(dtype, width), condition)
     return b.bitcast(words, vector_type(dtype, width))
 
@@ -311,16 +310,16 @@ def _load_wide(
     if condition is not None:
         if words := _whole_words(dtype, width):  # else element by element
             pattern = sum(fill << (dtype.bits * i) for i in range(width))
-            filled = [pattern >> (32 * i) & 0xFFFFFFFF for i in range(words)]
-            return b.bitcast(_load_words(b, address, filled, condition), kind)
+            fill_words = [pattern >> (32 * i) & 0xFFFFFFFF for i in range(words)]  # 32 bits each
+            return b.bitcast(_load_words(b, address, fill_words, condition), kind)
         size = dtype.bits // 8
         places = [b.gep(address, [const(I64, size * i)]) for i in range(width)]
         return join(b, dtype, [_load_one(b, dtype, each, condition, fill) for each in places])
-    loaded = b.load(pointer(b, address, kind, GLOBAL))
-    loaded.align = dtype.bits * width // 8
+    vector = b.load(pointer(b, address, kind, GLOBAL))
+    vector.align = dtype.bits * width // 8
     if constant:
-        loaded.set_metadata("invariant.load", b.module.add_metadata([]))  # becomes PTX's `ld.global.nc`
-    return loaded
+        vector.set_metadata("invariant.load", b.module.add_metadata([]))  # becomes PTX's `ld.global.nc`
+    return vector
 
 
 def _groups(layout: Layout, axis: int | None, width: int) -> list[list[int]]:
@@ -357,7 +356,7 @@ def load(
         padding: the elements past the edges.
     """
     dtype, count = view.dtype, layout.registers
-    held = count if layout.rank else 0  # a tile without axes is a scalar
+    element_count = count if layout.rank else 0  # a tile without axes is a scalar
     axis, width = vector or (None, 1)
     groups = _groups(layout, axis, width)
 
@@ -387,26 +386,23 @@ def load(
             accesses: list[Any] = []
             for group in groups:  # one at a time: the elements of all of them would fill more registers than the tile
                 access.enter()
-                whole = access.inside(group[-1])
-                wide = _load_wide(b, dtype, access.address(group[0]), width, constant, whole, fill)
-                cut = b.and_(access.inside(group[0]), b.not_(whole))
+                is_whole = access.inside(group[-1])  # the group's last element is inside, and so are the others
+                wide = _load_wide(b, dtype, access.address(group[0]), width, constant, is_whole, fill)
+                is_cut = b.and_(access.inside(group[0]), b.not_(is_whole))
                 before = b.block
-                with b.if_then(cut):
+                with b.if_then(is_cut):
                     access.enter()
-                    single = one_by_one(group)
+                    words = one_by_one(group)
                     behind = b.block
-                words = b.phi(wide.type)
-                words.add_incoming(wide, before)
-                words.add_incoming(single, behind)
-                accesses.append(words)
+                accesses += merge(b, ([wide], before), ([words], behind))
             return accesses
 
         # The phis are of whole accesses: small elements stay together in their words. One element needs no branch.
-        alone = math.prod(layout.shape) == 1 and not constant
-        wide = edge() if alone else _either(b, access.interior, fast, edge)
-        return pack(b, [each for loaded in wide for each in split(b, dtype, loaded, width)], held)
+        is_single = math.prod(layout.shape) == 1 and not constant
+        vectors = edge() if is_single else _either(b, access.interior, fast, edge)
+        return pack(b, [each for vector in vectors for each in split(b, dtype, vector, width)], element_count)
 
-    return intrinsic("load", frag(dtype, held), view.arguments(len(limited)), generate)
+    return intrinsic("load", frag(dtype, element_count), view.arguments(len(limited)), generate)
 
 
 @cache
@@ -471,7 +467,7 @@ def _add_wide(b: Any, address: Any, elements: Sequence[Any]) -> None:
     """Add neighbouring elements of f32 to memory, two at a time."""
     for first in range(0, len(elements), 2):
         pair = elements[first : first + 2]
-        place = b.gep(address, [const(I64, F32_BYTES * first)])
+        place = b.gep(address, [const(I64, WORD_BYTES * first)])
         kind, listed = ("v2.f32", "{$1, $2}") if len(pair) == 2 else ("f32", "$1")
         # Relaxed: updates of a tile have no order among each other, and nobody reads before the kernel's end. Vectors
         # need sm_90 (PTX ISA, "red").
@@ -509,13 +505,13 @@ def store(
     each one atomically.
     """
     dtype, count = view.dtype, layout.registers
-    held = count if layout.rank else 0  # a tile without axes is a scalar
+    element_count = count if layout.rank else 0  # a tile without axes is a scalar
     axis, width = vector or (None, 1)
     groups = _groups(layout, axis, width)
 
     def generate(b: Any, values: list[Any]) -> None:
         tile, *rest = values
-        elements = unpack(b, tile, held)
+        elements = unpack(b, tile, element_count)
         access = Access(b, view, layout, rest, steps, limited)
         owner = access.at.owner()
         done = b.append_basic_block("stored")
@@ -552,16 +548,16 @@ def store(
             if not wide_edges or width == 1 or adds:
                 one_by_one(group)
                 continue
-            whole = access.inside(group[-1])
-            with b.if_then(whole):
+            is_whole = access.inside(group[-1])  # the group's last element is inside, and so are the others
+            with b.if_then(is_whole):
                 access.enter()
                 _store_wide(b, dtype, access.address(group[0]), [elements[each] for each in group])
             access.enter()
-            with b.if_then(b.and_(access.inside(group[0]), b.not_(whole))):
+            with b.if_then(b.and_(access.inside(group[0]), b.not_(is_whole))):
                 access.enter()
                 one_by_one(group)
             access.enter()
         b.branch(done)
         b.position_at_end(done)
 
-    return intrinsic("store", None, [frag(dtype, held), *view.arguments(len(limited))], generate)
+    return intrinsic("store", None, [frag(dtype, element_count), *view.arguments(len(limited))], generate)

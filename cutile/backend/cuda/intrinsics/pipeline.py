@@ -66,7 +66,7 @@ def wait_parity(b: Any, barrier: Any, parity: Any, *, scope: str = "") -> None:
 def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *counter: Any, scope: str = "") -> None:
     """As `wait_parity`; a wait of over two seconds ends the kernel.
 
-    One thread of a warpgroup prints `what` is wrong, and the stage counter. The others wait on: if they ended the
+    One thread of a warpgroup prints `what`, the reason, and the stage counter. The others wait on: if they ended the
     kernel first, nothing would be printed.
     """
     number = thread(b)
@@ -74,7 +74,7 @@ def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *counter: Any, sc
     # The same loop with a clock, which is read again only where `try_wait` has failed. `$0` is 1 if this thread gave
     # up; early-clobbered, since it is set before the operands are read (PTX ISA, "mbarrier.test_wait /
     # mbarrier.try_wait", "Special Registers: %globaltimer").
-    late = asm(
+    gave_up = asm(
         b,
         I32,
         [barrier, parity, speaks],
@@ -86,9 +86,9 @@ def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *counter: Any, sc
         effect=True,
         convergent=True,
     )
-    with b.if_then(b.icmp_unsigned("!=", late, i32c(0)), likely=False):
-        said = f"{what}{' (stage counter %d)' if counter else ''}: waited for over 2 s, in thread %d of block %d"
-        give_up(b, said, [*counter, number, block(b)], "a wait lasted over 2 s")
+    with b.if_then(b.icmp_unsigned("!=", gave_up, i32c(0)), likely=False):
+        form = f"{what}{' (stage counter %d)' if counter else ''}: waited for over 2 s, in thread %d of block %d"
+        give_up(b, form, [*counter, number, block(b)], "a wait lasted over 2 s")
 
 
 @cache
@@ -158,7 +158,7 @@ def wait_empty(b: Any, counter: Any, stages: int, offset: int, limited: bool) ->
     before = b.xor(_parity(b, counter, stages), i32c(1))
     empty = b.add(full, i32c(stages * BARRIER))
     if limited:
-        wait_limited(b, empty, before, "the stage is never given up for the loads", counter)
+        wait_limited(b, empty, before, "the stage is never released for the loads", counter)
     else:
         wait_parity(b, empty, before)
     return full
@@ -194,7 +194,7 @@ def wait(stages: int, offset: int, limited: bool = False) -> Any:
 
 @cache
 def order_wait(offset: int, limited: bool = False) -> Any:
-    """`f(number, step)`: wait until the other of two groups has handed over.
+    """`f(number, step)`: wait until the other warpgroup has begun its products.
 
     Each of two warpgroups has a barrier, the first at `offset`, the second behind it. The warps of the other warpgroup
     arrive there once for each of their tile blocks. For its tile block `n = number // step`, the second warpgroup waits
@@ -216,7 +216,7 @@ def order_wait(offset: int, limited: bool = False) -> Any:
 
 @cache
 def order_arrive(offset: int) -> Any:
-    """`f()`: each warp of a group arrives on the barrier of the other one."""
+    """`f()`: each warp of a warpgroup arrives on the order barrier of the other one."""
 
     def generate(b: Any, _: list[Any]) -> None:
         other = b.xor(group_of(b), i32c(1))

@@ -13,22 +13,22 @@ from cutile.backend.cuda.intrinsics.fragment import POINTER, Coordinates, as_fla
 from cutile.backend.cuda.intrinsics.llvm import (
     GLOBAL,
     I8,
-    I16,
     I32,
     I64,
-    SHARED,
+    REGISTERS,
     VOID,
     asm,
     barrier,
-    from_memory,
+    from_register,
     from_shared,
     i32c,
     ir,
     memory_type,
-    pointer,
-    shared,
+    merge,
+    shared_element,
     thread,
     to_memory,
+    to_register,
 )
 from cutile.backend.cuda.intrinsics.memory import join, load_words, split
 from cutile.backend.cuda.intrinsics.shape import flat_index, row_major
@@ -40,13 +40,6 @@ Exchange = tuple[int, bool]
 
 SCOPES = {"tile_block": "cta", "device": "gpu", "system": "sys"}
 """The names of scopes in PTX (PTX ISA, "Scope")."""
-REGISTERS = {
-    8: ("r", "b8", "b32", I32),  # in a register of 32 bits: PTX has none of 8
-    16: ("h", "b16", "b16", I16),
-    32: ("r", "b32", "b32", I32),
-    64: ("l", "b64", "b64", I64),
-}
-"""By bits: the constraint, the type in memory, the register's type, and the LLVM type."""
 
 
 class Lanes:
@@ -90,27 +83,14 @@ class Lanes:
         return [from_shared(b, dtype, self._place(dtype, register, offset)) for register in range(len(elements))]
 
     def _place(self, dtype: DTypeLike, register: int, offset: int) -> Any:
-        b, size = self.b, dtype.bits // 8
-        where = i32c(0)
+        b, index = self.b, i32c(0)
         if self.layout is not None:
             at = Coordinates(b, self.layout)
-            where = flat_index(b, at, register, row_major(self.layout.shape))
+            index = flat_index(b, at, register, row_major(self.layout.shape))
             inside = at.inside(register)
             if inside is not None:  # past the tile's edge: read any element
-                where = b.select(inside, where, i32c(0))
-        place = shared(b, b.add(b.mul(where, i32c(size)), i32c(offset)))
-        return pointer(b, place, memory_type(dtype), SHARED)
-
-
-def widened(b: Any, dtype: DTypeLike, value: Any) -> Any:
-    """An element's bits in a register that PTX takes."""
-    bits = to_memory(b, dtype, value)
-    return b.zext(bits, I32) if dtype.bits == 8 else bits
-
-
-def narrowed(b: Any, dtype: DTypeLike, bits: Any) -> Any:
-    """An element from a register that PTX gave."""
-    return from_memory(b, dtype, b.trunc(bits, I8) if dtype.bits == 8 else bits)
+                index = b.select(inside, index, i32c(0))
+        return shared_element(b, memory_type(dtype), index, offset)
 
 
 def release_once(b: Any, order: str, scope: str, active: Sequence[Any]) -> str:
@@ -120,14 +100,14 @@ def release_once(b: Any, order: str, scope: str, active: Sequence[Any]) -> str:
     Patterns"), so one fence serves all elements. A release for each element would be a fence for each, which waits for
     all earlier writes of the thread. The elements of one access have no order among themselves.
     """
-    left = {"release": "relaxed", "acq_rel": "acquire"}.get(order)
-    if left is None or len(active) < 2:
+    rest = {"release": "relaxed", "acq_rel": "acquire"}.get(order)
+    if rest is None or len(active) < 2:
         return order
     any_active = functools.reduce(b.or_, active)
     # A thread that accesses nothing has nothing to release (PTX ISA, "membar / fence").
     text = f"{{.reg .pred p; setp.ne.b32 p, $0, 0; @p fence.acq_rel.{SCOPES[scope]};}}"
     asm(b, VOID, [b.zext(any_active, I32)], text, "r,~{memory}", effect=True)
-    return left
+    return rest
 
 
 def _load_one(b: Any, dtype: DTypeLike, address: Any, active: Any, pad: Any, access: str, constant: bool) -> Any:
@@ -138,8 +118,8 @@ def _load_one(b: Any, dtype: DTypeLike, address: Any, active: Any, pad: Any, acc
     text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; mov.{register} $0, $3; @p {access}.{kind} $0, [$1];}}"
     clobbers = "" if constant else ",~{memory}"
     constraints = f"=&{letter},l,r,{letter}{clobbers}"
-    operands = [address, b.zext(active, I32), widened(b, dtype, pad)]
-    return narrowed(b, dtype, asm(b, wide, operands, text, constraints, effect=not constant))
+    operands = [address, b.zext(active, I32), to_register(b, dtype, pad)]
+    return from_register(b, dtype, asm(b, wide, operands, text, constraints, effect=not constant))
 
 
 def _load_neighbours(
@@ -150,17 +130,15 @@ def _load_neighbours(
     `group` has the address, the flag and the pad of each.
     """
     (first, *_), active = group[0], [flag for _, flag, _ in group]
-    every, any_active = functools.reduce(b.and_, active), functools.reduce(b.or_, active)
+    all_active, any_active = functools.reduce(b.and_, active), functools.reduce(b.or_, active)
     pads = join(b, dtype, [pad for *_, pad in group])
-    wide = b.select(every, load_words(b, dtype, first, len(group), every), pads)
+    wide = b.select(all_active, load_words(b, dtype, first, len(group), all_active), pads)
     before = b.block
-    with b.if_then(b.and_(any_active, b.not_(every)), likely=False):
-        single = [_load_one(b, dtype, address, flag, pad, access, constant) for address, flag, pad in group]
-        apart = join(b, dtype, single)
+    with b.if_then(b.and_(any_active, b.not_(all_active)), likely=False):
+        elements = [_load_one(b, dtype, address, flag, pad, access, constant) for address, flag, pad in group]
+        words = join(b, dtype, elements)
         behind = b.block
-    words = b.phi(wide.type)
-    words.add_incoming(wide, before)
-    words.add_incoming(apart, behind)
+    (words,) = merge(b, ([wide], before), ([words], behind))
     return split(b, dtype, words, len(group))
 
 
@@ -189,8 +167,7 @@ def load(
     count = layout.registers if layout is not None else 0
     # One fence behind all loads of a thread: each acquire of its own would hold up the loads behind it.
     fences_once = order == "acquire" and count > 1
-    left = "relaxed" if fences_once else order
-    access = "ld.global" if order == "weak" else f"ld.{left}.{SCOPES[scope]}.global"
+    access = "ld.global" if order == "weak" else f"ld.{'relaxed' if fences_once else order}.{SCOPES[scope]}.global"
     access += ".nc" if constant else ""
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -198,19 +175,19 @@ def load(
         columns = [unpack(b, value, count) for value in values]
         rows: list[tuple[Any, Any, Any]] = []
         for register, (address, mask, pad) in enumerate(zip(*columns, strict=True)):
-            who = lanes.inside(register) if exchange is None else lanes.mine(register)
-            rows.append((address, as_flag(both(b, mask, who)), pad))
+            loads = lanes.inside(register) if exchange is None else lanes.mine(register)
+            rows.append((address, as_flag(both(b, mask, loads)), pad))
         if width > 1:
             groups = (rows[first : first + width] for first in range(0, count, width))
-            loaded = [each for group in groups for each in _load_neighbours(b, dtype, group, access, constant)]
+            elements = [each for group in groups for each in _load_neighbours(b, dtype, group, access, constant)]
         else:
-            loaded = [_load_one(b, dtype, address, active, pad, access, constant) for address, active, pad in rows]
+            elements = [_load_one(b, dtype, address, active, pad, access, constant) for address, active, pad in rows]
         if fences_once:
             # An acquire pattern: strong reads, then a fence (PTX ISA, "Release and Acquire Patterns").
             asm(b, VOID, [], f"fence.acq_rel.{SCOPES[scope]};", "~{memory}", effect=True)
         if exchange is not None:
-            loaded = lanes.hand_on(dtype, loaded, exchange)
-        return pack(b, loaded, count)
+            elements = lanes.hand_on(dtype, elements, exchange)
+        return pack(b, elements, count)
 
     operands = [frag(u64, count), frag(bool_, count), frag(dtype, count)]
     return intrinsic("load_at", frag(dtype, count), operands, generate)
@@ -228,16 +205,16 @@ def store(dtype: DTypeLike, layout: Layout | None, order: str, scope: str, *, wi
     def generate(b: Any, values: list[Any]) -> None:
         addresses, elements, masks = (unpack(b, value, count) for value in values)
         active = Lanes(b, layout).active(masks)
-        left = release_once(b, order, scope, active)
-        access = "st.global" if order == "weak" else f"st.{left}.{SCOPES[scope]}.global"
+        order_of_each = release_once(b, order, scope, active)
+        access = "st.global" if order == "weak" else f"st.{order_of_each}.{SCOPES[scope]}.global"
         # Predicated: an inactive lane's address may be anything. `st` has the order and the scope (PTX ISA, "st").
         text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; @p {access}.{kind} [$1], $0;}}"
         rows = list(zip(addresses, elements, active, strict=True))
 
         def one_by_one(group: Sequence[tuple[Any, Any, Any]]) -> None:
             for address, element, flag in group:
-                operands = [widened(b, dtype, element), address, b.zext(flag, I32)]
-                # As `text` says.
+                operands = [to_register(b, dtype, element), address, b.zext(flag, I32)]
+                # The store of `text`, above.
                 asm(b, VOID, operands, text, f"{letter},l,r,~{{memory}}", effect=True)
 
         for first in range(0, len(rows), width):
@@ -246,12 +223,12 @@ def store(dtype: DTypeLike, layout: Layout | None, order: str, scope: str, *, wi
                 one_by_one(group)
                 continue
             flags = [flag for *_, flag in group]
-            with b.if_else(functools.reduce(b.and_, flags)) as (every, not_every):
-                with every:
+            with b.if_else(functools.reduce(b.and_, flags)) as (all_active, others):
+                with all_active:
                     bits = join(b, dtype, [element for _, element, _ in group])
                     place = b.inttoptr(group[0][0], ir.PointerType(bits.type, GLOBAL))
                     b.store(bits, place).align = dtype.bits * width // 8
-                with not_every:
+                with others:
                     one_by_one(group)
 
     operands = [frag(u64, count), frag(dtype, count), frag(bool_, count)]

@@ -1,8 +1,8 @@
-"""Sums that a thread block keeps in shared memory until its end.
+"""Privatised sums, which a thread block keeps in shared memory until its end.
 
-Each element has a power of two of copies (cells) side by side, up to one for each lane. With one for each lane, no two
-lanes of a warp meet in a bank, whichever elements they add to. If the elements do not fit, they are updated in global
-memory.
+Each element has copies (cells) side by side. Their number is a power of two, up to one for each lane. With one for each
+lane, no two lanes of a warp meet in a bank, whichever elements they add to. If the elements do not fit, they are
+updated in global memory.
 """
 
 from collections.abc import Generator
@@ -16,7 +16,6 @@ from cutile.backend.cuda.intrinsics.llvm import (
     I32,
     I64,
     LANES,
-    SHARED,
     VOID,
     address,
     asm,
@@ -25,8 +24,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     const,
     i32c,
     lane_of,
-    pointer,
-    shared,
+    shared_element,
     thread,
 )
 from cutile.backend.cuda.private_updates import CELLS, WORD
@@ -40,21 +38,20 @@ BYTES = 256
 
 
 def _copies(b: Any, extent: Any) -> tuple[Any, Any]:
-    """Whether the elements fit, and the logarithm of the copies of each."""
+    """Whether the elements fit, and the binary logarithm of the copies of each."""
     last = b.sub(extent, i32c(1))  # of no elements -1: 32 bits, which do not fit
     # The bits of the last element's number: 32 less its leading zeros.
     bits = b.sub(i32c(32), call(b, "llvm.ctlz.i32", I32, [last, const(I1, 0)]))
     fits = b.icmp_unsigned("<=", bits, i32c(CELL_BITS))
     room = b.sub(i32c(CELL_BITS), bits)
-    most = i32c(LANES.bit_length() - 1)
-    return fits, b.select(b.icmp_unsigned("<", room, most), room, most)
+    return fits, b.select(b.icmp_unsigned("<", room, i32c(LANE_BITS)), room, i32c(LANE_BITS))
 
 
 @contextmanager
 def _spread(b: Any, count: Any, threads: int) -> Generator[Any]:
     """A loop over the numbers below `count`: each thread has every `threads`-th."""
     first, before = thread(b), b.block
-    test, body, done = (b.append_basic_block(name) for name in ("spread", "turn", "all"))
+    test, body, done = (b.append_basic_block(name) for name in ("head", "body", "done"))
     b.branch(test)
     b.position_at_end(test)
     number = b.phi(I32)
@@ -69,8 +66,7 @@ def _spread(b: Any, count: Any, threads: int) -> Generator[Any]:
 
 def _cell(b: Any, offset: int, number: Any) -> Any:
     """A pointer to a cell."""
-    place = shared(b, b.add(b.mul(number, i32c(WORD)), i32c(offset)))
-    return pointer(b, place, I32, SHARED)
+    return shared_element(b, I32, number, offset)
 
 
 @cache
@@ -107,36 +103,37 @@ def update(
         numbers, values, base, extent, *rest = arguments
         limit, columns = (rest[0], rest[1:]) if limited else (None, rest)
         fragments = [unpack(b, fragment, count) for fragment in (numbers, values, *columns)]
-        lanes = _Adding(b, index, layout, fragments, extent, limit)
-        names = ("mine", "whole", "part", "outside", "inside", "added")
-        mine, whole, part, outside, inside, done = (b.append_basic_block(name) for name in names)
-        b.cbranch(as_flag(lanes.at.owner()), mine, done)
-        b.position_at_end(mine)
+        lanes = _Update(b, index, layout, fragments, extent, limit)
+        names = ("owner", "in_shared", "all_copies", "some_copies", "in_global", "done")
+        owner, in_shared, all_copies, some_copies, in_global, done = (b.append_basic_block(name) for name in names)
+        b.cbranch(as_flag(lanes.at.owner()), owner, done)
+        b.position_at_end(owner)
         fits, copies = _copies(b, extent)
-        number = lane_of(b, thread(b))
-        b.cbranch(fits, inside, outside)
-        b.position_at_end(inside)
-        b.cbranch(b.and_(lanes.all_first(), b.icmp_unsigned("==", copies, i32c(LANE_BITS))), whole, part)
+        lane = lane_of(b, thread(b))
+        b.cbranch(fits, in_shared, in_global)
+        b.position_at_end(in_shared)
+        has_all_copies = b.icmp_unsigned("==", copies, i32c(LANE_BITS))
+        b.cbranch(b.and_(lanes.within_limit(), has_all_copies), all_copies, some_copies)
         # Each lane has its own copy, and no lane is beyond the limit: the usual case, with the fewest instructions.
-        b.position_at_end(whole)
-        own_first = b.add(address(b, i32c(offset)), b.mul(number, i32c(WORD)))
+        b.position_at_end(all_copies)
+        own_first = b.add(address(b, i32c(offset)), b.mul(lane, i32c(WORD)))
         spare = b.add(own_first, i32c(CELLS * WORD))
         for register in range(count):
             cell = b.add(b.mul(lanes.number(register), i32c(LANES * WORD)), own_first)
-            lanes.add_shared(register, cell, spare, lanes.active(register, whole=True))
+            lanes.add_shared(register, cell, spare, lanes.active(register, limited=False))
         b.branch(done)
-        b.position_at_end(part)
-        own = b.mul(b.and_(number, b.sub(b.shl(i32c(1), copies), i32c(1))), i32c(WORD))
+        b.position_at_end(some_copies)
+        own = b.mul(b.and_(lane, b.sub(b.shl(i32c(1), copies), i32c(1))), i32c(WORD))
         own, shift = b.add(own, address(b, i32c(offset))), b.add(copies, i32c(WORD.bit_length() - 1))
-        spare = b.add(address(b, i32c(offset + CELLS * WORD)), b.mul(number, i32c(WORD)))
+        spare = b.add(address(b, i32c(offset + CELLS * WORD)), b.mul(lane, i32c(WORD)))
         for register in range(count):
             cell = b.add(b.shl(lanes.number(register), shift), own)
-            lanes.add_shared(register, cell, spare, lanes.active(register, whole=False))
+            lanes.add_shared(register, cell, spare, lanes.active(register, limited=True))
         b.branch(done)
-        b.position_at_end(outside)
+        b.position_at_end(in_global)
         for register in range(count):
             place = b.mul(b.zext(lanes.number(register), I64), const(I64, WORD))
-            lanes.add_global(register, b.add(base, place), lanes.active(register, whole=False))
+            lanes.add_global(register, b.add(base, place), lanes.active(register, limited=True))
         b.branch(done)
         b.position_at_end(done)
 
@@ -145,8 +142,8 @@ def update(
     return intrinsic("private_update", None, operands, generate)
 
 
-class _Adding:
-    """The lanes of one update."""
+class _Update:
+    """One update: the elements and the conditions of its lanes."""
 
     def __init__(
         self,
@@ -166,11 +163,11 @@ class _Adding:
         self._limit = limit
 
     @property
-    def _all_fit(self) -> bool:
-        """Whether the index's dtype has only the numbers of `BYTES` elements."""
+    def _is_byte(self) -> bool:
+        """Whether indices are unsigned bytes, so that `BYTES` elements have all of them."""
         return self._index.bits == 8 and self._index.kind == "uint"
 
-    def all_first(self) -> Any:
+    def within_limit(self) -> Any:
         """Whether no element of the tile is beyond the limit.
 
         If the indices are bytes, also whether each byte is an element's number.
@@ -178,7 +175,7 @@ class _Adding:
         b, flag = self._b, const(I1, 1)
         if self._limit is not None:
             flag = b.icmp_signed(">=", self._limit, i32c(self._layout.shape[0]))
-        if self._all_fit:
+        if self._is_byte:
             flag = b.and_(flag, b.icmp_unsigned("==", self._extent, i32c(BYTES)))
         return flag
 
@@ -189,19 +186,19 @@ class _Adding:
             return value
         return b.sext(value, I32) if self._index.kind == "int" else b.zext(value, I32)
 
-    def active(self, register: int, *, whole: bool) -> Any | None:
+    def active(self, register: int, *, limited: bool) -> Any | None:
         """Whether a lane adds; None where it always does.
 
-        `whole`: in the branch where `all_first` is true.
+        Not `limited`: in the branch where `within_limit` is true.
         """
         b = self._b
         flag = self.at.inside(register)
         for mask in self._masks:
             flag = both(b, flag, mask[register])
-        if not whole and self._limit is not None:
+        if limited and self._limit is not None:
             self.at.enter()  # coordinates of another branch do not dominate this one
             flag = both(b, flag, b.icmp_signed("<", self.at.element(register, 0), self._limit))
-        if whole and self._all_fit:
+        if not limited and self._is_byte:
             return flag
         return both(b, flag, b.icmp_unsigned("<", self.number(register), self._extent))
 
@@ -233,28 +230,28 @@ def end(*, offset: int, threads: int) -> Any:
         barrier(b)  # all have added
         fits, copies = _copies(b, extent)
         with b.if_then(fits):
-            last = b.sub(b.shl(i32c(1), copies), i32c(1))
+            last = b.sub(b.shl(i32c(1), copies), i32c(1))  # the number of an element's last copy
             with _spread(b, extent, threads) as number:
                 before = b.block
                 cells = b.shl(number, copies)
-                loop, done = b.append_basic_block("copies"), b.append_basic_block("sum")
+                loop, done = b.append_basic_block("copies"), b.append_basic_block("total")
                 b.branch(loop)
                 b.position_at_end(loop)
-                turn, total = b.phi(I32), b.phi(I32)
+                iteration, sum_before = b.phi(I32), b.phi(I32)
                 # Neighbouring threads begin at neighbouring copies, so that they meet in no bank.
-                cell = b.add(cells, b.and_(b.add(turn, number), last))
-                added = b.add(total, b.load(_cell(b, offset, cell)))
-                turn.add_incoming(i32c(0), before)
-                turn.add_incoming(b.add(turn, i32c(1)), loop)
-                total.add_incoming(i32c(0), before)
-                total.add_incoming(added, loop)
-                b.cbranch(b.icmp_unsigned("<", turn, last), loop, done)
+                cell = b.add(cells, b.and_(b.add(iteration, number), last))
+                total = b.add(sum_before, b.load(_cell(b, offset, cell)))
+                iteration.add_incoming(i32c(0), before)
+                iteration.add_incoming(b.add(iteration, i32c(1)), loop)
+                sum_before.add_incoming(i32c(0), before)
+                sum_before.add_incoming(total, loop)
+                b.cbranch(b.icmp_unsigned("<", iteration, last), loop, done)
                 b.position_at_end(done)
                 place = b.add(base, b.mul(b.zext(number, I64), const(I64, WORD)))
-                flag = b.zext(b.icmp_unsigned("!=", added, i32c(0)), I32)
+                flag = b.zext(b.icmp_unsigned("!=", total, i32c(0)), I32)
                 # Other thread blocks add as well. Relaxed: nobody reads before the kernel's end. Predicated: a sum of 0
                 # costs no access (PTX ISA, "red").
                 text = "{.reg .pred p; setp.ne.b32 p, $2, 0; @p red.relaxed.gpu.global.add.u32 [$0], $1;}"
-                asm(b, VOID, [place, added, flag], text, "l,r,r,~{memory}", effect=True)
+                asm(b, VOID, [place, total, flag], text, "l,r,r,~{memory}", effect=True)
 
     return intrinsic("private_end", None, [frag(u64, 0), frag(i32, 0)], generate)

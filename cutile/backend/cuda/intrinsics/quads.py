@@ -26,20 +26,20 @@ def exchange(dtype: DTypeLike, source: Layout, target: Layout) -> Any:
 
     def generate(b: Any, values: list[Any]) -> Any:
         words = join_all(b, [to_memory(b, dtype, each) for each in unpack(b, values[0], source.registers)])
-        held = dict(zip(source.offsets[::per_word], words, strict=True))
+        words = dict(zip(source.offsets[::per_word], words, strict=True))  # by the offset of a word's first element
         lane = lane_of(b, thread(b))
         for bit, old, new in swaps:
             upper = b.icmp_unsigned("!=", b.and_(lane, i32c(1 << bit)), i32c(0))
-            after: dict[Coordinate, Any] = {}
-            for offset, low in held.items():
+            exchanged: dict[Coordinate, Any] = {}
+            for offset, low in words.items():
                 if any(o & n for o, n in zip(offset, new, strict=True)):  # the upper word of a pair
                     continue
-                high = held[xor(offset, new)]
+                high = words[xor(offset, new)]
                 other = shuffle_xor(b, b.select(upper, low, high), 1 << bit)
-                after[offset] = b.select(upper, other, low)
-                after[xor(offset, old)] = b.select(upper, high, other)
-            held = after
-        groups = [split(b, dtype, held[offset], per_word) for offset in target.offsets[::per_word]]
+                exchanged[offset] = b.select(upper, other, low)
+                exchanged[xor(offset, old)] = b.select(upper, high, other)
+            words = exchanged
+        groups = [split(b, dtype, words[offset], per_word) for offset in target.offsets[::per_word]]
         return pack(b, [element for group in groups for element in group], target.registers)
 
     def join_all(b: Any, elements: list[Any]) -> list[Any]:

@@ -17,27 +17,24 @@ from cutile.backend.cuda.intrinsics.llvm import (
     I32,
     I64,
     LANES,
-    SHARED,
     VOID,
     address,
     asm,
     barrier,
     cluster_rank,
-    const,
     from_memory,
     from_shared,
     halves_of_pair,
     i32c,
-    ir,
     lane_of,
     memory_type,
     narrow,
     number,
-    pair_of_halves,
-    pointer,
+    pairs_of_halves,
     select_lanes,
-    shared,
+    shared_element,
     shuffle_from,
+    shuffle_words,
     shuffle_xor,
     thread,
     to_memory,
@@ -45,7 +42,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
 )
 from cutile.backend.cuda.intrinsics.pipeline import wait_parity
 from cutile.backend.cuda.intrinsics.split_k_cluster import ACQUIRE, MAPA
-from cutile.backend.cuda.smem_sizes import lane_mask, warp_mask
+from cutile.backend.cuda.smem_sizes import lane_mask, spans, warp_mask
 from cutile.backend.gpu.layout import LANE_BITS, Layout
 from cutile.backend.gpu.row_axis import reduced_in
 from cutile.dtypes import DTypeLike, bf16, f32
@@ -70,38 +67,28 @@ def _identity(name: str, dtype: DTypeLike) -> Any:
     if dtype.is_float:
         extreme = float("inf" if name.startswith("reduce_min") else "-inf")
         return number(dtype, extreme if name.endswith("_nan") else float("nan"))
-    bits = dtype.bits - (dtype.is_signed)
+    bits = dtype.bits - dtype.is_signed  # of the greatest number
     low = -(1 << bits) if dtype.is_signed else 0
     return number(dtype, low if name.startswith("reduce_max") else (1 << bits) - 1)
 
 
-def _by_words(b: Any, dtype: DTypeLike, value: Any, move: Callable[[Any], Any]) -> Any:
-    """An element of another lane, of which `move` gives each word of 32 bits."""
-    kind = value.type
-    if dtype.bits == 64:
-        pair = b.bitcast(value, ir.VectorType(I32, 2))
-        moved = const(ir.VectorType(I32, 2), ir.Undefined)
-        for half in range(2):
-            moved = b.insert_element(moved, move(b.extract_element(pair, i32c(half))), i32c(half))
-        return b.bitcast(moved, kind)
-    if dtype is f32:
-        return b.bitcast(move(b.bitcast(value, I32)), kind)
-    if dtype.bits == 32:
-        return move(value)
-    return b.trunc(move(b.zext(value, I32)), kind)
-
-
-def exchange(b: Any, dtype: DTypeLike, value: Any, mask: int) -> Any:
+def exchange(b: Any, value: Any, mask: int) -> Any:
     """The element of the lane whose number differs by `mask`."""
-    return _by_words(b, dtype, value, lambda word: shuffle_xor(b, word, mask))
+    return shuffle_words(b, value, lambda word: shuffle_xor(b, word, mask))
 
 
-def from_lane(b: Any, dtype: DTypeLike, value: Any, lane: Any) -> Any:
+def from_lane(b: Any, value: Any, lane: Any) -> Any:
     """The element of a lane, by its number (an i32 value) or its distance (an int).
 
     A lane without a neighbour at that distance gets its own element.
     """
-    return _by_words(b, dtype, value, lambda word: shuffle_from(b, word, lane))
+    return shuffle_words(b, value, lambda word: shuffle_from(b, word, lane))
+
+
+def result_registers(layout: Layout, axis: int) -> list[int]:
+    """For each register of a tile, the register of its reduction along an axis."""
+    registers = {offset: register for register, offset in enumerate(layout.collapse(axis).offsets)}
+    return [registers[(*offset[:axis], 0, *offset[axis + 1 :])] for offset in layout.offsets]
 
 
 @cache
@@ -121,14 +108,15 @@ def reduce(name: str, dtype: DTypeLike, layout: Layout, axis: int, offset: int, 
     target = layout.collapse(axis)
     operation = BINARY[KINDS[name]]
     wide = reduced_in(dtype)
-    where = {each: register for register, each in enumerate(target.offsets)}
-    keep = tuple(int(a != axis) for a in range(layout.rank))
-    slots = [where[tuple(o * k for o, k in zip(each, keep, strict=True))] for each in layout.offsets]
+    slots = result_registers(layout, axis)
     lanes, warps = lane_mask(layout, axis), warp_mask(layout, axis)
     count = target.registers if layout.rank > 1 else 0
     packs = dtype.is_half and KINDS[name] in PACKED
 
     def generate(b: Any, values: list[Any]) -> Any:
+        def combine(x: list[Any], y: list[Any]) -> list[Any]:
+            return [operation(b, wide, x[0], y[0])]
+
         identity = _identity(name, dtype if packs else wide)
         at = Coordinates(b, layout)
         elements = unpack(b, values[0], layout.registers)
@@ -145,9 +133,11 @@ def reduce(name: str, dtype: DTypeLike, layout: Layout, axis: int, offset: int, 
             partial = [functools.reduce(lambda x, y: operation(b, wide, x, y), row) for row in rows]
         for bit in range(LANE_BITS):
             if lanes >> bit & 1:
-                partial = [operation(b, wide, each, exchange(b, wide, each, 1 << bit)) for each in partial]
+                partial = [operation(b, wide, each, exchange(b, each, 1 << bit)) for each in partial]
         if warps:
-            partial = _across_warps(b, wide, partial, operation, lanes, warps, layout.warps, offset, fence)
+            bits = [bit for bit in range(warps.bit_length()) if warps >> bit & 1]
+            results = across_warps(b, combine, [wide], [[each] for each in partial], bits, layout, axis, offset, fence)
+            partial = [each for (each,) in results]
         return pack(b, [(_exactly if packs else narrow)(b, dtype, each) for each in partial], count)
 
     return intrinsic(name, frag(dtype, count), [frag(dtype, layout.registers)], generate)
@@ -156,7 +146,7 @@ def reduce(name: str, dtype: DTypeLike, layout: Layout, axis: int, offset: int, 
 def _packed(b: Any, name: str, dtype: DTypeLike, elements: Sequence[Any]) -> Any:
     """Elements of 16 bits, folded two by two as they lie in words, to an f32."""
     even = len(elements) // 2 * 2
-    words = [pair_of_halves(b, *both) for both in zip(elements[:even:2], elements[1:even:2], strict=True)]
+    words = pairs_of_halves(b, elements[:even])
     last = list(elements[even:])
     if words:
         last += halves_of_pair(b, functools.reduce(lambda x, y: packed(b, name, dtype, x, y), words))
@@ -168,46 +158,89 @@ def _exactly(b: Any, dtype: DTypeLike, value: Any) -> Any:
     return b.trunc(b.lshr(b.bitcast(value, I32), i32c(HALF_BITS)), I16) if dtype is bf16 else narrow(b, dtype, value)
 
 
-def _across_warps(
+class WarpRows:
+    """Rows of elements that warps hand to each other through shared memory.
+
+    Args:
+        b: the builder.
+        dtypes: of a row's elements.
+        layout: of the tiles that the elements come from. Lanes that differ along `axis` alone have equal rows, and
+            share one place.
+        axis: along which rows are combined.
+        count: the rows of a thread.
+        offset: of the memory, in bytes.
+    """
+
+    def __init__(self, b: Any, dtypes: Sequence[DTypeLike], layout: Layout, axis: int, count: int, offset: int) -> None:
+        self._b, self._dtypes = b, dtypes
+        own_number = thread(b)
+        other_bits = (LANES - 1) & ~lane_mask(layout, axis)  # of a lane's number
+        self.lanes = 1 << other_bits.bit_count()  # with different rows
+        self.warp = b.lshr(own_number, i32c(LANE_BITS))
+        self._warps = layout.warps
+        self._slot = select_lanes(b, lane_of(b, own_number), other_bits)
+        sizes = [dtype.bits // 8 * count * self._warps * self.lanes for dtype in dtypes]
+        self._starts = spans(sizes, offset)  # of the elements of each dtype
+
+    def _element(self, position: int, index: Any, warp: Any) -> Any:
+        b, per_row = self._b, self._warps * self.lanes
+        first = i32c(index * per_row) if isinstance(index, int) else b.mul(index, i32c(per_row))
+        place = b.add(b.mul(warp, i32c(self.lanes)), b.add(self._slot, first))
+        return shared_element(b, memory_type(self._dtypes[position]), place, self._starts[position])
+
+    def write(self, index: int, row: Sequence[Any]) -> None:
+        """Write this thread's row number `index`; lanes with equal rows write the same."""
+        for position, (dtype, value) in enumerate(zip(self._dtypes, row, strict=True)):
+            self._b.store(to_memory(self._b, dtype, value), self._element(position, index, self.warp))
+
+    def read(self, index: Any, warp: Any) -> list[Any]:
+        """Row number `index` (an int or an i32 value) of the lane's counterpart in a warp."""
+        columns = enumerate(self._dtypes)
+        return [from_shared(self._b, dtype, self._element(position, index, warp)) for position, dtype in columns]
+
+
+def combinations(bits: Sequence[int]) -> list[int]:
+    """The numbers that have some of these bits; those with the later bits come last."""
+    numbers = [0]
+    for bit in bits:
+        numbers += [number | 1 << bit for number in numbers]
+    return numbers
+
+
+def across_warps(
     b: Any,
-    dtype: DTypeLike,
-    partial: list[Any],
-    operation: Any,
-    lane_bits: int,
-    warp_bits: int,
-    warps: int,
+    combine: Callable[[list[Any], list[Any]], list[Any]],
+    dtypes: Sequence[DTypeLike],
+    rows: Sequence[list[Any]],
+    bits: Sequence[int],
+    layout: Layout,
+    axis: int,
     offset: int,
     fence: bool,
-) -> list[Any]:
-    """Combine the partial results of all warps through shared memory."""
-    number_ = thread(b)
-    lane, warp = lane_of(b, number_), b.lshr(number_, i32c(LANE_BITS))
-    others = (LANES - 1) & ~lane_bits
-    lanes = 1 << others.bit_count()
-    slot = select_lanes(b, lane, others)
-    kind = memory_type(dtype)
-    size = dtype.bits // 8
+) -> list[list[Any]]:
+    """Combine the rows of all warps through shared memory, lower warps first.
 
-    def address(register: int, which: Any) -> Any:
-        index = b.add(b.mul(which, i32c(lanes)), b.add(slot, i32c(register * warps * lanes)))
-        return pointer(b, shared(b, b.add(b.mul(index, i32c(size)), i32c(offset))), kind, SHARED)
-
+    Args:
+        b: the builder.
+        combine: two rows, in their order, to one.
+        dtypes, layout, axis, offset: as of `WarpRows`.
+        rows: of this thread.
+        bits: of a warp's number, in which warps differ along the axis.
+        fence: whether an earlier use of the memory may still be under way.
+    """
+    memory = WarpRows(b, dtypes, layout, axis, len(rows), offset)
     if fence:
-        barrier(b)  # others may still use the memory
-    for register, value in enumerate(partial):  # lanes that hold the same write the same
-        b.store(to_memory(b, dtype, value), address(register, warp))
+        barrier(b)  # no warp writes before all warps are done with an earlier use of the memory
+    for index, row in enumerate(rows):
+        memory.write(index, row)
     barrier(b)  # all have written before anyone reads
-    choices = [0]  # all combinations of the bits of a warp's number along the axis
-    for bit in range(warp_bits.bit_length()):
-        if warp_bits >> bit & 1:
-            choices += [each | 1 << bit for each in choices]
-    rest = b.and_(warp, i32c(~warp_bits & (warps - 1)))
-    totals: list[Any] = []
-    for register in range(len(partial)):
-        total: Any = None
-        for choice in choices:  # in one order for all threads, so that all get the same bits
-            value = from_shared(b, dtype, address(register, b.or_(rest, i32c(choice))))
-            total = value if total is None else operation(b, dtype, total, value)
+    rest = b.and_(memory.warp, i32c(~sum(1 << bit for bit in bits) & (layout.warps - 1)))
+    totals: list[list[Any]] = []
+    for index in range(len(rows)):
+        total: list[Any] = []
+        for warp in combinations(bits):  # in one order for all threads, so that all get the same bits
+            row = memory.read(index, b.or_(rest, i32c(warp)))
+            total = combine(total, row) if total else row
         totals.append(total)
     return totals
 

@@ -6,17 +6,18 @@ from typing import Any
 from cutile.backend.common.abi import GRID_NAMES
 from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, intrinsic
 from cutile.backend.cuda.intrinsics.llvm import (
-    ALL_LANES,
     I32,
     I64,
     LANES,
     VOID,
+    WORD_BYTES,
     address,
     asm,
     block,
     call,
     cluster_rank,
     i32c,
+    shuffle_from,
     thread,
 )
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of, wait_empty
@@ -26,7 +27,6 @@ from cutile.dtypes import bool_
 
 FIRST_LANE = 1
 """The mask of a shuffle that only a warp's first lane takes part in."""
-WORD_BYTES = 4
 
 
 @cache
@@ -165,10 +165,16 @@ def receive_tile(stages: int, place: int) -> Any:
         # In PTX, so that LLVM keeps it behind the wait for the stage, which has acquired the producer's write.
         text = "ld.shared.b32 $0, [$1];"
         number = asm(b, I32, [_word(b, values[0], stages, place)], text, "=r,r,~{memory}", effect=True)
-        operands = [i32c(ALL_LANES), number, i32c(0), i32c(LANES - 1)]
-        return call(b, "llvm.nvvm.shfl.sync.idx.i32", I32, operands, convergent=True)
+        return shuffle_from(b, number, i32c(0))
 
     return intrinsic("receive_tile", INTEGER, [INTEGER], generate)
+
+
+def iterations(b: Any, start: Any, stop: Any, step: Any) -> Any:
+    """The length of `range(start, stop, step)`, whose step is positive."""
+    runs = b.icmp_signed("<", start, stop)
+    count = b.sdiv(b.add(b.sub(stop, start), b.sub(step, i32c(1))), step)
+    return b.select(runs, count, i32c(0))
 
 
 @cache
@@ -177,14 +183,7 @@ def trip_count() -> Any:
 
     It is 0 if `stop` is not beyond `start`.
     """
-
-    def generate(b: Any, values: list[Any]) -> Any:
-        start, stop, step = values
-        runs = b.icmp_signed("<", start, stop)
-        count = b.sdiv(b.add(b.sub(stop, start), b.sub(step, i32c(1))), step)
-        return b.select(runs, count, i32c(0))
-
-    return intrinsic("trip_count", INTEGER, [INTEGER, INTEGER, INTEGER], generate)
+    return intrinsic("trip_count", INTEGER, [INTEGER] * 3, lambda b, values: iterations(b, *values))
 
 
 @cache
@@ -202,9 +201,16 @@ def tile_index(
 ) -> Any:
     """`f(number, grid_x, grid_y, grid_z)`: the index along `axis` of a tile block.
 
-    Tiles come in groups of `group` along the axis `rows`: all of these for one step along `columns`, then the next
-    step. The third axis is the slowest. The blocks of a cluster are neighbours along the axis `along`; `number` then
-    counts clusters. `backwards` counts the index from the last.
+    This is the rasterisation of the tile scheduler. Tiles come in groups of `group` rows along the axis `rows`: all of
+    these for one step along `columns`, then the next step. The third axis is the slowest.
+
+    Args:
+        axis: the axis of the grid whose index this is.
+        rows, columns: two axes of the grid.
+        group: rows of a group.
+        cluster: blocks of a cluster; `number` counts clusters.
+        along: the axis along which the blocks of a cluster are neighbours.
+        backwards: whether the index counts from the last.
     """
     (slow,) = {0, 1, 2} - {rows, columns}
 
@@ -227,8 +233,8 @@ def tile_index(
         in_plane = b.urem(number, plane)
         group_tiles = b.mul(grid[columns], i32c(group))
         first = b.mul(b.udiv(in_plane, group_tiles), i32c(group))
-        left = b.sub(grid[rows], first)  # rows from the group's first on: the last group may have fewer
-        group_rows = b.select(b.icmp_unsigned("<", left, i32c(group)), left, i32c(group))
+        rest = b.sub(grid[rows], first)  # rows from the group's first on: the last group may have fewer
+        group_rows = b.select(b.icmp_unsigned("<", rest, i32c(group)), rest, i32c(group))
         in_group = b.urem(in_plane, group_tiles)
         if axis == rows:
             return b.add(first, b.urem(in_group, group_rows))

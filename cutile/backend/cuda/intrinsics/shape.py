@@ -19,6 +19,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     memory_type,
     pointer,
     shared,
+    shared_element,
     to_memory,
 )
 from cutile.backend.cuda.intrinsics.memory import join, split, vector_type
@@ -47,10 +48,10 @@ def broadcast(dtype: DTypeLike, source: Layout, target: Layout) -> Any:
 
     `source` is `target` with these axes collapsed.
     """
-    where = {offset: register for register, offset in enumerate(source.offsets)}
-    repeated = tuple(a == 1 < e for a, e in zip(source.shape, target.shape, strict=True))
-    flat = [tuple(0 if r else o for o, r in zip(each, repeated, strict=True)) for each in target.offsets]
-    return take(dtype, source.registers, tuple(where[each] for each in flat))
+    registers = {offset: register for register, offset in enumerate(source.offsets)}
+    repeats = tuple(a == 1 < e for a, e in zip(source.shape, target.shape, strict=True))  # of each axis
+    origins = [tuple(0 if r else o for o, r in zip(each, repeats, strict=True)) for each in target.offsets]
+    return take(dtype, source.registers, tuple(registers[origin] for origin in origins))
 
 
 @cache
@@ -97,24 +98,23 @@ def row_major(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
-def _publish(
-    b: Any, dtype: DTypeLike, layout: Layout, elements: Sequence[Any], strides: Sequence[int], to: int
+def write_tile(
+    b: Any, dtype: DTypeLike, layout: Layout, elements: Sequence[Any], strides: Sequence[int], offset: int
 ) -> None:
-    """Write a tile's elements to shared memory, by these strides from byte `to` on."""
-    for register in range(layout.registers):
+    """Write a tile to shared memory, by strides in elements, from a byte on.
+
+    Threads that hold the same element write the same value.
+    """
+    for register, element in enumerate(elements):
         at = Coordinates(b, layout)
         inside = at.inside(register)
-        # threads with the same element write the same value
-        if inside is None:
-            b.store(to_memory(b, dtype, elements[register]), _place(b, dtype, flat_index(b, at, register, strides), to))
-        else:
-            with b.if_then(inside):
-                at = Coordinates(b, layout)  # anew: coordinates of this branch would not dominate the next register's
-                place = _place(b, dtype, flat_index(b, at, register, strides), to)
-                b.store(to_memory(b, dtype, elements[register]), place)
+        with b.if_then(inside) if inside is not None else nullcontext():
+            at.enter()  # coordinates that are computed in this branch do not dominate the next register's
+            place = shared_element(b, memory_type(dtype), flat_index(b, at, register, strides), offset)
+            b.store(to_memory(b, dtype, element), place)
 
 
-def _collect(b: Any, dtype: DTypeLike, layout: Layout, strides: Sequence[int], first: Any, offset: int) -> list[Any]:
+def _read_tile(b: Any, dtype: DTypeLike, layout: Layout, strides: Sequence[int], first: Any, offset: int) -> list[Any]:
     """Read a tile's elements from shared memory; `first` is the number of element 0."""
     at = Coordinates(b, layout)
     elements: list[Any] = []
@@ -123,14 +123,8 @@ def _collect(b: Any, dtype: DTypeLike, layout: Layout, strides: Sequence[int], f
         where = b.add(flat_index(b, at, register, strides), first)
         if inside is not None:  # past the tile's edge: read any element
             where = b.select(inside, where, i32c(0))
-        elements.append(from_shared(b, dtype, _place(b, dtype, where, offset)))
+        elements.append(from_shared(b, dtype, shared_element(b, memory_type(dtype), where, offset)))
     return elements
-
-
-def _place(b: Any, dtype: DTypeLike, index: Any, offset: int) -> Any:
-    """A pointer to the element with this number in shared memory."""
-    where = b.add(b.mul(index, i32c(dtype.bits // 8)), i32c(offset))
-    return pointer(b, shared(b, where), memory_type(dtype), SHARED)
 
 
 @cache
@@ -141,20 +135,22 @@ def cat(dtype: DTypeLike, x: Layout, y: Layout, target: Layout, axis: int, offse
     no element moves.
     """
     strides = row_major(target.shape)
-    border = x.shape[axis] * strides[axis] * dtype.bits // 8
+    border = x.shape[axis] * strides[axis] * dtype.bits // 8  # bytes to the first element of `y`
 
     def generate(b: Any, values: list[Any]) -> Any:
         if x == y and extended(x, target.shape) == target:
-            parts = [dict(zip(x.offsets, unpack(b, value, x.registers), strict=True)) for value in values]
-            places = ((divmod(offset[axis], x.shape[axis]), offset) for offset in target.offsets)
-            elements = [parts[part][*offset[:axis], at, *offset[axis + 1 :]] for (part, at), offset in places]
+            tiles = [dict(zip(x.offsets, unpack(b, value, x.registers), strict=True)) for value in values]
+            elements: list[Any] = []
+            for coordinate in target.offsets:
+                number, along = divmod(coordinate[axis], x.shape[axis])  # of the tile, and within it
+                elements.append(tiles[number][*coordinate[:axis], along, *coordinate[axis + 1 :]])
             return pack(b, elements, target.registers)
         if fence:
             barrier(b)  # others may still use the memory
-        _publish(b, dtype, x, unpack(b, values[0], x.registers), strides, offset)
-        _publish(b, dtype, y, unpack(b, values[1], y.registers), strides, offset + border)
+        write_tile(b, dtype, x, unpack(b, values[0], x.registers), strides, offset)
+        write_tile(b, dtype, y, unpack(b, values[1], y.registers), strides, offset + border)
         barrier(b)  # all have written before anyone reads
-        return pack(b, _collect(b, dtype, target, strides, i32c(0), offset), target.registers)
+        return pack(b, _read_tile(b, dtype, target, strides, i32c(0), offset), target.registers)
 
     arguments = [frag(dtype, x.registers), frag(dtype, y.registers)]
     return intrinsic("cat", frag(dtype, target.registers), arguments, generate)
@@ -172,18 +168,21 @@ def extract(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence
         tile, *index = values
         if fence:
             barrier(b)  # others may still use the memory
-        _publish(b, dtype, source, unpack(b, tile, source.registers), strides, offset)
+        write_tile(b, dtype, source, unpack(b, tile, source.registers), strides, offset)
         barrier(b)  # all have written before anyone reads
         first = i32c(0)
-        for at, have, part, stride in zip(index, source.shape, target.shape, strides, strict=True):
-            last = i32c(have // part - 1)
-            inside = b.select(b.icmp_signed("<", at, i32c(0)), i32c(0), at)
-            inside = b.select(b.icmp_signed(">", inside, last), last, inside)
-            first = b.add(first, b.mul(inside, i32c(part * stride)))
-        return pack(b, _collect(b, dtype, target, strides, first, offset), target.registers)
+        for at, extent, part, stride in zip(index, source.shape, target.shape, strides, strict=True):
+            first = b.add(first, b.mul(clamp(b, at, extent // part - 1), i32c(part * stride)))
+        return pack(b, _read_tile(b, dtype, target, strides, first, offset), target.registers)
 
     arguments = [frag(dtype, source.registers), *[frag(i32, 0)] * source.rank]
     return intrinsic("extract", frag(dtype, target.registers), arguments, generate)
+
+
+def clamp(b: Any, index: Any, last: int) -> Any:
+    """An i32 value, moved into the range from 0 to `last`."""
+    index = b.select(b.icmp_signed("<", index, i32c(0)), i32c(0), index)
+    return b.select(b.icmp_signed(">", index, i32c(last)), i32c(last), index)
 
 
 @cache
@@ -196,56 +195,29 @@ def move(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: b
         offset: where in shared memory, in bytes.
         fence: whether an earlier use of that memory may still be under way.
     """
-    kind = memory_type(dtype)
-    size = dtype.bits // 8
-
-    def address(b: Any, at: Coordinates, register: int, strides: Sequence[int]) -> Any:
-        where = b.mul(flat_index(b, at, register, strides), i32c(size))
-        return pointer(b, shared(b, b.add(where, i32c(offset))), kind, SHARED)
 
     def generate(b: Any, values: list[Any]) -> Any:
-        elements = unpack(b, values[0], source.registers)
         if fence:
             barrier(b)  # others may still use the memory
-        at = Coordinates(b, source)
-        strides = row_major(source.shape)
-        for register in range(source.registers):
-            inside = at.inside(register)
-            # threads with the same element write the same value
-            if inside is None:
-                b.store(to_memory(b, dtype, elements[register]), address(b, at, register, strides))
-            else:
-                with b.if_then(inside):
-                    b.store(
-                        to_memory(b, dtype, elements[register]), address(b, Coordinates(b, source), register, strides)
-                    )
+        write_tile(b, dtype, source, unpack(b, values[0], source.registers), row_major(source.shape), offset)
         barrier(b)  # all have written before anyone reads
-        at = Coordinates(b, target)
-        strides = row_major(target.shape)
-        moved: list[Any] = []
-        for register in range(target.registers):
-            inside = at.inside(register)
-            where = flat_index(b, at, register, strides)
-            if inside is not None:  # past the tile's edge: read any element
-                where = b.select(inside, where, i32c(0))
-            where = b.add(b.mul(where, i32c(size)), i32c(offset))
-            moved.append(from_shared(b, dtype, pointer(b, shared(b, where), kind, SHARED)))
-        return pack(b, moved, target.registers)
+        elements = _read_tile(b, dtype, target, row_major(target.shape), i32c(0), offset)
+        return pack(b, elements, target.registers)
 
     return intrinsic("move", frag(dtype, target.registers), [frag(dtype, source.registers)], generate)
 
 
 class _Places:
-    """The places of this thread's elements in an exchange, in bytes."""
+    """The places of this thread's elements in an exchange (`exchange.py`), in bytes."""
 
     def __init__(self, b: Any, exchange: Exchange, layout: Layout, offset: int) -> None:
         self._b, self._exchange, self._layout, self._offset = b, exchange, layout, offset
         self.at = Coordinates(b, layout)
         self._first = self._of([self.at.thread_part(axis) for axis in range(layout.rank)])
         bases = (*layout.lane, *layout.warp)
-        self._reached = 0  # the bits of a place that depend on the thread's number
+        self._thread_bits = 0  # the bits of a place that depend on the thread's number
         for basis in bases:
-            self._reached |= exchange.place(basis) * exchange.size
+            self._thread_bits |= exchange.place(basis) * exchange.size
 
     def _of(self, where: Sequence[Any]) -> Any:
         """The place of the element at these coordinates, but for `offset`."""
@@ -254,21 +226,20 @@ class _Places:
         for coordinate, stride in zip(where, exchange.strides, strict=True):
             if stride:
                 row = b.add(row, b.mul(coordinate, i32c(stride)))
-        along = where[exchange.axis]
-        begin = along
+        column = where[exchange.axis]
         if exchange.mask:
             flips = b.and_(b.lshr(row, i32c(exchange.shift)), i32c(exchange.mask))
-            begin = b.xor(along, b.mul(flips, i32c(exchange.chunk)))
-        return b.mul(b.add(b.mul(row, i32c(exchange.pitch)), begin), i32c(exchange.size))
+            column = b.xor(column, b.mul(flips, i32c(exchange.chunk)))
+        return b.mul(b.add(b.mul(row, i32c(exchange.pitch)), column), i32c(exchange.size))
 
     def pointer(self, register: int, kind: Any) -> Any:
         """A pointer to a register's element, and to those behind it."""
         b, exchange = self._b, self._exchange
         if exchange.is_linear:
-            # Linear over exclusive or: the place is the thread's part, exclusive or the register's. Where their bits do
-            # not overlap that is a sum with a constant, which becomes part of the instruction.
+            # The place is linear over F2: the XOR of the thread's part and the register's. Where their bits do not
+            # overlap, the XOR is a sum with a constant, which becomes part of the instruction.
             step = exchange.place(self._layout.offsets[register]) * exchange.size
-            overlap = step & self._reached
+            overlap = step & self._thread_bits
             where = b.xor(self._first, i32c(overlap)) if overlap else self._first
             where = b.add(where, i32c(self._offset + step - overlap))
         else:
@@ -288,24 +259,24 @@ def swizzle(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence
         fence: whether an earlier use of that memory may still be under way.
     """
     exchange = exchange_of(dtype, source, target)
-    written, read = exchange.widths
+    write, read = exchange.widths  # elements of one access
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], source.registers)
         if fence:
             barrier(b)  # others may still use the memory
         places = _Places(b, exchange, source, offset)
-        for first in range(0, source.registers, written):
-            bits = join(b, dtype, elements[first : first + written])
+        for first in range(0, source.registers, write):
+            bits = join(b, dtype, elements[first : first + write])
             places.at.enter()
             inside = places.at.inside(first)  # of all of the access: the width divides the tile's extent
             # threads with the same element write the same value
             with b.if_then(inside) if inside is not None else nullcontext():
                 places.at.enter()
-                b.store(bits, places.pointer(first, bits.type)).align = dtype.bits * written // 8
+                b.store(bits, places.pointer(first, bits.type)).align = dtype.bits * write // 8
         barrier(b)  # all have written before anyone reads
         places = _Places(b, exchange, target, offset)
-        moved: list[Any] = []
+        results: list[Any] = []
         kind = vector_type(dtype, read)
         for first in range(0, target.registers, read):
             where = places.pointer(first, kind)
@@ -313,11 +284,11 @@ def swizzle(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence
             if inside is not None:  # past the tile's edge: read any element
                 where = b.select(inside, where, pointer(b, shared(b, offset), kind, SHARED))
             if read == 1:
-                moved.append(from_shared(b, dtype, where))
+                results.append(from_shared(b, dtype, where))
                 continue
-            loaded = b.load(where)
-            loaded.align = dtype.bits * read // 8
-            moved += split(b, dtype, loaded, read)
-        return pack(b, moved, target.registers)
+            vector = b.load(where)
+            vector.align = dtype.bits * read // 8
+            results += split(b, dtype, vector, read)
+        return pack(b, results, target.registers)
 
     return intrinsic("swizzle", frag(dtype, target.registers), [frag(dtype, source.registers)], generate)

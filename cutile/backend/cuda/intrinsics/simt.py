@@ -11,7 +11,7 @@ from typing import Any
 
 from cutile.backend.cuda.intrinsics.arith import fused
 from cutile.backend.cuda.intrinsics.fragment import Coordinates, frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.llvm import F32, I32, SHARED, i32c, ir, shared
+from cutile.backend.cuda.intrinsics.llvm import F32, I32, PIECE_BYTES, PIECE_SHIFT, ROW_SHIFT, SHARED, i32c, ir, shared
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, stage_of
 from cutile.backend.cuda.smem_layout import BufferStages, SmemLayout
 from cutile.backend.gpu.layout import Layout
@@ -21,12 +21,6 @@ VECTOR = 4
 """Elements of one read."""
 COLUMN_GROUP = 8
 """Columns of a thread that are multiplied by all its rows before the next columns."""
-PIECE = 16
-"""Bytes of one read, which the swizzle moves as a whole."""
-PIECE_SHIFT = 4
-"""Bits by which a piece's number is shifted left to be its place."""
-ROW_SHIFT = 7
-"""Bits by which a place is shifted right to be the number of its 128 bytes, by which the swizzle permutes pieces."""
 
 
 class _Operand:
@@ -60,7 +54,7 @@ class _Operand:
         return self._smem_layout.k_major
 
     def _mask(self) -> int:
-        return self._smem_layout.swizzle // PIECE - 1
+        return self._smem_layout.swizzle // PIECE_BYTES - 1
 
     def _permuted(self, place: Any) -> Any:
         """The bits of a place in a panel that the swizzle flips."""
@@ -81,12 +75,13 @@ class _Operand:
         b, smem_layout = self._b, self._smem_layout
         along, across = (k, mn) if smem_layout.k_major else (mn, k)
         panel, rest = divmod(along, smem_layout.span)
-        piece = rest * smem_layout.size // PIECE ^ across * smem_layout.swizzle >> ROW_SHIFT & self._mask()
+        # The number of the piece in its row, after the swizzle: the XOR with the number of the 128 bytes.
+        piece = rest * smem_layout.size // PIECE_BYTES ^ across * smem_layout.swizzle >> ROW_SHIFT & self._mask()
         place = b.add(self._start(piece), i32c(panel * smem_layout.panel_bytes + across * smem_layout.swizzle))
         kind = ir.VectorType(F32, VECTOR)
-        loaded = b.load(b.inttoptr(place, ir.PointerType(kind, SHARED)))
-        loaded.align = PIECE
-        return [b.extract_element(loaded, i32c(i)) for i in range(VECTOR)]
+        vector = b.load(b.inttoptr(place, ir.PointerType(kind, SHARED)))
+        vector.align = PIECE_BYTES
+        return [b.extract_element(vector, i32c(i)) for i in range(VECTOR)]
 
 
 @cache
@@ -98,7 +93,7 @@ def multiply(layout: Layout, left: BufferStages, right: BufferStages, depth: int
         left, right: where the operands' stages are; both are in the stage of one counter.
         depth: elements along K.
     """
-    where = {offset: register for register, offset in enumerate(layout.offsets)}
+    registers = {offset: register for register, offset in enumerate(layout.offsets)}
     rows = sorted({offset[0] for offset in layout.offsets})
     columns = sorted({offset[1] for offset in layout.offsets})
 
@@ -107,12 +102,11 @@ def multiply(layout: Layout, left: BufferStages, right: BufferStages, depth: int
         stage = b.add(i32c(left.place), b.mul(stage_of(b, values[1], left.stages), i32c(left.stage_bytes)))
         x = _Operand(b, left.smem_layout, layout, 0, stage)
         y = _Operand(b, right.smem_layout, layout, 1, b.add(stage, i32c(right.place - left.place)))
-
-        read = _Reads(x, y)
+        reads = _Reads(x, y)
         for k in range(0, depth, VECTOR):
             for r, c, step in _order(rows, columns):
-                at = where[r, c]
-                sums[at] = fused(b, f32, read.left(r, k + step), read.right(c, k + step), sums[at])
+                at = registers[r, c]
+                sums[at] = fused(b, f32, reads.left(r, k + step), reads.right(c, k + step), sums[at])
         return pack(b, sums, layout.registers)
 
     kind = frag(f32, layout.registers)
@@ -124,17 +118,17 @@ class _Reads:
 
     def __init__(self, x: _Operand, y: _Operand) -> None:
         self._x, self._y = x, y
-        self._held: dict[tuple[str, int, int], Any] = {}
+        self._elements: dict[tuple[str, int, int], Any] = {}
 
     def _get(self, side: str, operand: _Operand, mn: int, k: int) -> Any:
-        if (side, mn, k) not in self._held:
+        if (side, mn, k) not in self._elements:
             along, rest = (k, mn) if operand.by_k else (mn, k)
             first = along - along % VECTOR
             elements = operand.read(*((rest, first) if operand.by_k else (first, rest)))
             for i, element in enumerate(elements):
                 key = (rest, first + i) if operand.by_k else (first + i, rest)
-                self._held[(side, *key)] = element
-        return self._held[side, mn, k]
+                self._elements[(side, *key)] = element
+        return self._elements[side, mn, k]
 
     def left(self, row: int, k: int) -> Any:
         return self._get("left", self._x, row, k)

@@ -19,10 +19,10 @@ from cutile.backend.cuda.intrinsics.llvm import (
     pointer,
     repeat,
     shared,
+    shared_element,
     thread,
-    to_memory,
 )
-from cutile.backend.cuda.intrinsics.shape import flat_index, row_major
+from cutile.backend.cuda.intrinsics.shape import clamp, flat_index, row_major, write_tile
 from cutile.backend.cuda.smem_sizes import warp_mask
 from cutile.backend.cuda.sort_lowering import TopKRoom
 from cutile.backend.gpu.layout import LANE_BITS, Layout
@@ -364,38 +364,23 @@ def take_along_axis(dtype: DTypeLike, source: Layout, places: Layout, axis: int,
         fence: whether an earlier use of that memory may still be under way.
     """
     strides = row_major(source.shape)
-    size = dtype.bits // 8
-
-    def address(b: Any, place: Any) -> Any:
-        where = b.add(b.mul(place, i32c(size)), i32c(offset))
-        return pointer(b, shared(b, where), memory_type(dtype), SHARED)
 
     def generate(b: Any, values: list[Any]) -> Any:
-        elements = unpack(b, values[0], source.registers)
         if fence:
             barrier(b)  # others may still use the memory
-        for register, element in enumerate(elements):
-            at = Coordinates(b, source)
-            inside = at.inside(register)
-            # threads with the same element write the same value
-            with b.if_then(const(I1, 1) if inside is None else inside):
-                at = Coordinates(b, source)  # anew: coordinates of this branch would not dominate the next register's
-                b.store(to_memory(b, dtype, element), address(b, flat_index(b, at, register, strides)))
+        write_tile(b, dtype, source, unpack(b, values[0], source.registers), strides, offset)
         barrier(b)  # all have written before anyone reads
         at = Coordinates(b, places)
-        last = i32c(source.shape[axis] - 1)
-        elements_taken: list[Any] = []
+        elements: list[Any] = []
         for register, place in enumerate(unpack(b, values[1], places.registers)):
             inside = at.inside(register)
-            clamped = b.select(b.icmp_signed("<", place, i32c(0)), i32c(0), place)
-            clamped = b.select(b.icmp_signed(">", clamped, last), last, clamped)
-            where = b.mul(clamped, i32c(strides[axis]))
+            index = b.mul(clamp(b, place, source.shape[axis] - 1), i32c(strides[axis]))
             for other, stride in enumerate(strides):
                 if other != axis:
-                    where = b.add(where, b.mul(at.element(register, other), i32c(stride)))
-            where = where if inside is None else b.select(inside, where, i32c(0))  # past the edge: read any element
-            elements_taken.append(from_shared(b, dtype, address(b, where)))
-        return pack(b, elements_taken, places.registers)
+                    index = b.add(index, b.mul(at.element(register, other), i32c(stride)))
+            index = index if inside is None else b.select(inside, index, i32c(0))  # past the edge: read any element
+            elements.append(from_shared(b, dtype, shared_element(b, memory_type(dtype), index, offset)))
+        return pack(b, elements, places.registers)
 
     arguments = [frag(dtype, source.registers), frag(i32, places.registers)]
     return intrinsic("take_along_axis", frag(dtype, places.registers), arguments, generate)

@@ -15,6 +15,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     I32,
     I64,
     VOID,
+    WORD_BYTES,
     asm,
     barrier,
     barrier_any,
@@ -23,27 +24,21 @@ from cutile.backend.cuda.intrinsics.llvm import (
     device_fence,
     i32c,
     ir,
+    merge,
     thread,
 )
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER
+from cutile.backend.cuda.intrinsics.roles import iterations
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, i32
 
 VECTOR = 4
 """Sums that a thread writes, or reads, at once."""
-AT_ONCE = 64
+MAX_PENDING = 64
 """Registers of a thread for sums that are on their way from the workspace."""
 MAX_AHEAD = 8
 """Splits of which sums are on their way at once."""
-SUM_BYTES = 4
 COUNTER_BYTES = 4
-
-
-def _iterations(b: Any, start: Any, stop: Any, step: Any) -> Any:
-    """The length of `range(start, stop, step)`, whose step is positive."""
-    length = b.sub(stop, start)
-    whole = b.sdiv(b.add(length, b.sub(step, i32c(1))), step)
-    return b.select(b.icmp_signed(">", length, i32c(0)), whole, i32c(0))
 
 
 Numbers = Callable[[], list[Any]]
@@ -56,18 +51,14 @@ def _computed_if(b: Any, condition: Any, then: Numbers, orelse: list[Any]) -> li
     By a branch, not by a selection: the numbers take divisions, which are slow and seldom needed.
     """
     before = b.block
-    there, after = b.append_basic_block("divided"), b.append_basic_block("known")
-    b.cbranch(condition, there, after)
-    b.position_at_end(there)
+    divided, after = b.append_basic_block("divided"), b.append_basic_block("known")
+    b.cbranch(condition, divided, after)
+    b.position_at_end(divided)
     numbers = then()
     end = b.block
     b.branch(after)
     b.position_at_end(after)
-    results = [b.phi(I32) for _ in numbers]
-    for each, new, old in zip(results, numbers, orelse, strict=True):
-        each.add_incoming(new, end)
-        each.add_incoming(old, before)
-    return results
+    return merge(b, (numbers, end), (orelse, before))
 
 
 @cache
@@ -81,22 +72,22 @@ def splits(most: int, least: int, whole: bool = False) -> Any:
     def generate(b: Any, values: list[Any]) -> Any:
         tiles, *bounds = values
         blocks = call(b, "llvm.nvvm.read.ptx.sreg.nctaid.x", I32, [])
-        iterations = _iterations(b, *bounds)
+        count = iterations(b, *bounds)
         if whole:
-            enough = b.icmp_unsigned(">=", iterations, i32c(most * least))
+            enough = b.icmp_unsigned(">=", count, i32c(most * least))
             matches = b.icmp_unsigned("==", b.mul(tiles, i32c(most)), blocks)
             return b.select(b.and_(enough, matches), i32c(most), i32c(1))
-        enough = b.icmp_unsigned(">=", iterations, i32c(2 * least))
-        few = b.icmp_unsigned("<=", b.mul(tiles, i32c(2)), blocks)
-        counted = b.icmp_unsigned("<=", tiles, i32c(COUNTERS))
+        enough = b.icmp_unsigned(">=", count, i32c(2 * least))
+        are_few = b.icmp_unsigned("<=", b.mul(tiles, i32c(2)), blocks)  # so that two blocks or more are there for each
+        have_counters = b.icmp_unsigned("<=", tiles, i32c(COUNTERS))
 
         def divided() -> list[Any]:
-            many = b.udiv(blocks, tiles)
-            for limit in (i32c(most), b.udiv(iterations, i32c(least))):
-                many = b.select(b.icmp_unsigned("<", many, limit), many, limit)
-            return [many]
+            number = b.udiv(blocks, tiles)
+            for limit in (i32c(most), b.udiv(count, i32c(least))):
+                number = b.select(b.icmp_unsigned("<", number, limit), number, limit)
+            return [number]
 
-        return _computed_if(b, b.and_(b.and_(enough, few), counted), divided, [i32c(1)])[0]
+        return _computed_if(b, b.and_(b.and_(enough, are_few), have_counters), divided, [i32c(1)])[0]
 
     return intrinsic("splits", INTEGER, [INTEGER] * 4, generate)
 
@@ -110,9 +101,9 @@ def work_unit() -> Any:
         unit, start, stop, step, count = values
 
         def divided() -> list[Any]:
-            tile, iterations = b.udiv(unit, count), _iterations(b, start, stop, step)
+            tile, total = b.udiv(unit, count), iterations(b, start, stop, step)
             split = b.sub(unit, b.mul(tile, count))
-            ends = [b.udiv(b.mul(iterations, at), count) for at in (split, b.add(split, i32c(1)))]
+            ends = [b.udiv(b.mul(total, at), count) for at in (split, b.add(split, i32c(1)))]
             return [tile, split, *(b.add(start, b.mul(end, step)) for end in ends)]
 
         several = b.icmp_unsigned(">", count, i32c(1))
@@ -121,45 +112,73 @@ def work_unit() -> Any:
     return intrinsic("work_unit", kind, [INTEGER] * 5, generate)
 
 
-class _Workspace:
-    """The sums of all splits in global memory, behind a counter for each tile.
+class SumVectors:
+    """Accesses to partial sums: up to four registers of a thread at a time.
 
-    `width` registers of a thread lie side by side, then those of the next thread, so that a warp accesses one piece of
-    memory.
+    `width` registers of a thread lie side by side, then those of the next thread. So a warp accesses one piece of
+    global memory, and no two of its lanes meet in a bank of shared memory.
+
+    Args:
+        dtype: of the sums, f32 or i32.
+        count: the registers of a thread.
     """
 
-    def __init__(self, dtype: DTypeLike, layout: Layout) -> None:
-        self.count, self.threads = layout.registers, layout.threads
-        self.width = next(width for width in (VECTOR, 2, 1) if self.count % width == 0)
-        self.split_bytes = self.count * self.threads * SUM_BYTES
-        self.element, self.letter, self.zero = (I32, "r", i32c(0)) if dtype is i32 else (F32, "f", const(F32, 0.0))
-        self._suffix = (f".v{self.width}" if self.width > 1 else "") + (".b32" if dtype is i32 else ".f32")
+    def __init__(self, dtype: DTypeLike, count: int) -> None:
+        self.width = next(width for width in (VECTOR, 2, 1) if count % width == 0)
+        self.element, self.letter, kind = (I32, "r", ".b32") if dtype is i32 else (F32, "f", ".f32")
+        self.suffix = (f".v{self.width}" if self.width > 1 else "") + kind  # of the instruction's name
 
-    def _listed(self, first: int) -> str:
+    def registers(self, first: int) -> str:
         """The registers of one access in PTX, from number `first` on."""
         names = ", ".join(f"${first + i}" for i in range(self.width))
         return f"{{{names}}}" if self.width > 1 else names
 
+    def letters(self, *others: str) -> str:
+        """The constraints of a store: of the operands ahead of the sums, and theirs."""
+        return ",".join([*others, *[self.letter] * self.width])
+
+    def load(self, b: Any, address: Any, letter: str, access: str, offset: int) -> list[Any]:
+        """The sums at an address and an offset in bytes.
+
+        `access` is the instruction's name without suffix, `letter` the constraint of the address.
+        """
+        width = self.width
+        constraints = ",".join([f"={self.letter}"] * width + [letter, "~{memory}"])
+        result = ir.LiteralStructType([self.element] * width) if width > 1 else self.element
+        # With an effect: other threads write there, of which LLVM knows nothing (PTX ISA, "ld").
+        text = f"{access}{self.suffix} {self.registers(0)}, [${width}+{offset}];"
+        sums = asm(b, result, [address], text, constraints, effect=True)
+        return [b.extract_value(sums, i) for i in range(width)] if width > 1 else [sums]
+
+
+class _Workspace:
+    """The sums of all splits in global memory, behind a counter for each tile."""
+
+    def __init__(self, dtype: DTypeLike, layout: Layout) -> None:
+        self.count, self.threads = layout.registers, layout.threads
+        self.split_bytes = self.count * self.threads * WORD_BYTES
+        self.vectors = SumVectors(dtype, self.count)
+        self.zero = const(self.vectors.element, 0 if dtype is i32 else 0.0)
+
+    def _offset(self, first: int) -> int:
+        """Bytes from a thread's first register to its register `first`."""
+        return first * self.threads * WORD_BYTES
+
     def write(self, b: Any, place: Any, elements: list[Any]) -> None:
         """Write this thread's sums of one split."""
-        for first in range(0, self.count, self.width):
+        vectors = self.vectors
+        for first in range(0, self.count, vectors.width):
             # In PTX, with the width chosen here, so that LLVM keeps the store ahead of the fence (PTX ISA, "st").
-            text = f"st.global{self._suffix} [$0+{first * self.threads * SUM_BYTES}], {self._listed(1)};"
-            constraints = ",".join(["l", *[self.letter] * self.width, "~{memory}"])
-            asm(b, VOID, [place, *elements[first : first + self.width]], text, constraints, effect=True)
+            text = f"st.global{vectors.suffix} [$0+{self._offset(first)}], {vectors.registers(1)};"
+            sums = elements[first : first + vectors.width]
+            asm(b, VOID, [place, *sums], text, vectors.letters("l") + ",~{memory}", effect=True)
 
     def read(self, b: Any, place: Any) -> list[Any]:
         """This thread's sums of one split."""
-        width, sums = self.width, list[Any]()
-        for first in range(0, self.count, width):
-            # Relaxed for the GPU, and so not from the L1 cache, which does not see other SMs' writes (PTX ISA, "ld").
-            text = (
-                f"ld.relaxed.gpu.global{self._suffix} {self._listed(0)}, [${width}+{first * self.threads * SUM_BYTES}];"
-            )
-            constraints = ",".join([f"={self.letter}"] * width + ["l", "~{memory}"])
-            result = ir.LiteralStructType([self.element] * width) if width > 1 else self.element
-            loaded = asm(b, result, [place], text, constraints, effect=True)
-            sums += [b.extract_value(loaded, i) for i in range(width)] if width > 1 else [loaded]
+        # Relaxed for the GPU, and so not from the L1 cache, which does not see other SMs' writes (PTX ISA, "ld").
+        access, sums = "ld.relaxed.gpu.global", list[Any]()
+        for first in range(0, self.count, self.vectors.width):
+            sums += self.vectors.load(b, place, "l", access, self._offset(first))
         return sums
 
 
@@ -187,27 +206,27 @@ def _is_last(b: Any, workspace: Any, tile: Any, splits_: Any) -> Any:
 
 def _sum_of_splits(b: Any, sums: _Workspace, dtype: DTypeLike, base: Any, splits_: Any) -> list[Any]:
     """Add up the sums of all splits, in their order; several splits are read ahead."""
-    ahead = max(1, min(MAX_AHEAD, AT_ONCE // sums.count))
+    ahead = max(1, min(MAX_AHEAD, MAX_PENDING // sums.count))
     before = b.block
-    loop, done = b.append_basic_block("pieces"), b.append_basic_block("added")
+    loop, done = b.append_basic_block("splits"), b.append_basic_block("total")
     b.branch(loop)
     b.position_at_end(loop)
     split = b.phi(I32)
     split.add_incoming(i32c(0), before)
-    totals = [b.phi(sums.element) for _ in range(sums.count)]
+    totals = [b.phi(sums.vectors.element) for _ in range(sums.count)]
     for total in totals:
         total.add_incoming(sums.zero, before)
-    loaded: list[tuple[Any, list[Any]]] = []
+    partials: list[tuple[Any, list[Any]]] = []
     for further in range(ahead):
         number = b.add(split, i32c(further))
         exists = b.icmp_unsigned("<", number, splits_)
-        there = b.select(exists, number, i32c(0))  # past the last split: read any, and do not add it
-        place = b.add(base, b.mul(b.zext(there, I64), const(I64, sums.split_bytes)))
-        loaded.append((exists, sums.read(b, place)))
+        number = b.select(exists, number, i32c(0))  # past the last split: read any, and do not add it
+        place = b.add(base, b.mul(b.zext(number, I64), const(I64, sums.split_bytes)))
+        partials.append((exists, sums.read(b, place)))
     new: list[Any] = list(totals)
-    for exists, elements in loaded:
-        added = [(b.add if dtype is i32 else b.fadd)(x, y) for x, y in zip(new, elements, strict=True)]
-        new = [b.select(exists, x, y) for x, y in zip(added, new, strict=True)]
+    for exists, elements in partials:
+        with_split = [(b.add if dtype is i32 else b.fadd)(x, y) for x, y in zip(new, elements, strict=True)]
+        new = [b.select(exists, x, y) for x, y in zip(with_split, new, strict=True)]
     following = b.add(split, i32c(ahead))
     split.add_incoming(following, b.block)
     for total, value in zip(totals, new, strict=True):
@@ -236,27 +255,22 @@ def fixup(dtype: DTypeLike, layout: Layout) -> Any:
         b.cbranch(b.icmp_unsigned(">", splits_, i32c(1)), divided, done)
         b.position_at_end(divided)
         mine = b.add(workspace, const(I64, COUNTERS * COUNTER_BYTES))  # the sums lie behind all counters
-        mine = b.add(mine, b.zext(b.mul(thread(b), i32c(sums.width * SUM_BYTES)), I64))
+        mine = b.add(mine, b.zext(b.mul(thread(b), i32c(sums.vectors.width * WORD_BYTES)), I64))
         first = b.mul(b.zext(b.mul(tile, splits_), I64), const(I64, sums.split_bytes))
         base = b.add(mine, first)
         sums.write(b, b.add(base, b.mul(b.zext(split, I64), const(I64, sums.split_bytes))), elements)
         is_last = _is_last(b, workspace, tile, splits_)
-        handed_in = b.block
+        behind_count = b.block
         b.cbranch(is_last, last, done)
         b.position_at_end(last)
         total = _sum_of_splits(b, sums, dtype, base, splits_)
-        added = b.block
+        behind_total = b.block
         b.branch(done)
         b.position_at_end(done)
-        out: list[Any] = []
-        for own, whole in zip(elements, total, strict=True):
-            result = b.phi(sums.element)
-            for value, origin in ((own, start), (own, handed_in), (whole, added)):
-                result.add_incoming(value, origin)
-            out.append(result)
-        owns_result = b.phi(I1)
-        for flag, origin in ((1, start), (0, handed_in), (1, added)):
-            owns_result.add_incoming(const(I1, flag), origin)
-        return bundle(b, [pack(b, out, n), owns_result], kind)
+        yes, no = const(I1, 1), const(I1, 0)
+        *results, owns_result = merge(
+            b, ([*elements, yes], start), ([*elements, no], behind_count), ([*total, yes], behind_total)
+        )
+        return bundle(b, [pack(b, results, n), owns_result], kind)
 
     return intrinsic("fixup", kind, [frag(dtype, n), POINTER, *[INTEGER] * 3], generate)

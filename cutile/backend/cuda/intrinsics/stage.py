@@ -7,6 +7,7 @@ from typing import Any
 from cutile.backend.cuda.intrinsics.fragment import Coordinates, frag, intrinsic, pack
 from cutile.backend.cuda.intrinsics.llvm import (
     I32,
+    PIECE_BYTES,
     SHARED,
     VOID,
     address,
@@ -24,15 +25,13 @@ from cutile.backend.cuda.smem_sizes import widest
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, i32
 
-COPY = 16
-"""Bytes of the widest copy."""
 BARRIER_BYTES = 8
 """Bytes of an mbarrier object."""
 
 
-def stage_shift(b: Any, turn: Any, stages: int, size: int) -> Any:
-    """Bytes from the first stage to the stage of iteration `turn`."""
-    return b.mul(b.urem(turn, i32c(stages)), i32c(size))
+def stage_shift(b: Any, iteration: Any, stages: int, size: int) -> Any:
+    """Bytes from the first stage to the stage of an iteration."""
+    return b.mul(b.urem(iteration, i32c(stages)), i32c(size))
 
 
 def _thread_place(b: Any, at: Coordinates, strides: Sequence[int], axis: int) -> Any:
@@ -61,10 +60,9 @@ def stage_tile(
 ) -> Any:
     """Start the copy of a tile to a stage.
 
-    `f(base, *extents, *strides, *tile index, *limits, turn)`.
+    `f(base, *extents, *strides, *tile index, *limits, iteration)`.
 
-    Elements outside of the tensor become 0. `extents` and `strides` are the tensor's dynamic ones; `turn` is the
-    iteration's number.
+    Elements outside of the tensor become 0. `extents` and `strides` are the tensor's dynamic ones.
 
     Args:
         view: of the tensor.
@@ -83,18 +81,18 @@ def stage_tile(
         raise ValueError(f"no {width} neighbours along axis {axis} in {layout}")
 
     def generate(b: Any, values: list[Any]) -> None:
-        *rest, turn = values
+        *rest, iteration = values
         access = Access(b, view, layout, rest, steps, limited)
         first = _thread_place(b, access.at, strides, axis)
-        first = b.add(b.mul(first, i32c(size)), b.add(stage_shift(b, turn, stages, stage_bytes), i32c(offset)))
+        first = b.add(b.mul(first, i32c(size)), b.add(stage_shift(b, iteration, stages, stage_bytes), i32c(offset)))
         target = b.ptrtoint(shared(b, first), I32)
-        whole, edge, done = (b.append_basic_block(name) for name in ("inside", "edge", "staged"))
-        b.cbranch(access.interior, whole, edge)
-        for where, full in ((whole, True), (edge, False)):
+        interior, edge, done = (b.append_basic_block(name) for name in ("inside", "edge", "staged"))
+        b.cbranch(access.interior, interior, edge)
+        for where, is_interior in ((interior, True), (edge, False)):
             b.position_at_end(where)
             access.enter()
             for register in range(0, layout.registers, width):
-                _copy(b, access, register, target, axis, width, strides, full)
+                _copy(b, access, register, target, axis, width, strides, is_interior)
             b.branch(done)
         b.position_at_end(done)
 
@@ -177,18 +175,18 @@ def stage_row(
 
 
 def _copy(
-    b: Any, access: Access, register: int, target: Any, axis: int, width: int, strides: Sequence[int], full: bool
+    b: Any, access: Access, register: int, target: Any, axis: int, width: int, strides: Sequence[int], interior: bool
 ) -> None:
-    """One copy; `full`: the tile lies wholly in the tensor."""
+    """One copy; `interior`: no edge of the tensor cuts the tile."""
     layout, size = access.layout, access.view.dtype.bits // 8
     offset, nbytes = layout.offsets[register], width * size
     place = b.add(target, i32c(sum(o * stride for o, stride in zip(offset, strides, strict=True)) * size))
     operands = [place, access.address(register)]
-    cached = "cg" if nbytes == COPY else "ca"  # only whole 16 bytes go past L1 (PTX ISA, "cp.async")
-    text, constraints = f"cp.async.{cached}.shared.global [$0], [$1], {nbytes};", "r,l,~{memory}"
-    if not full:
+    caches = "cg" if nbytes == PIECE_BYTES else "ca"  # only whole 16 bytes go past L1 (PTX ISA, "cp.async")
+    text, constraints = f"cp.async.{caches}.shared.global [$0], [$1], {nbytes};", "r,l,~{memory}"
+    if not interior:
         operands.append(access.bytes_inside(register, axis, width))
-        text, constraints = f"cp.async.{cached}.shared.global [$0], [$1], {nbytes}, $2;", "r,l,r,~{memory}"
+        text, constraints = f"cp.async.{caches}.shared.global [$0], [$1], {nbytes}, $2;", "r,l,r,~{memory}"
     inside = access.at.inside(register)
     # Asynchronous, until `wait`. The last operand is the bytes to read; zeros fill the copy up (PTX ISA, "cp.async").
     if inside is None:
@@ -209,7 +207,7 @@ def stage_read(
     stage_bytes: int,
     offset: int,
 ) -> Any:
-    """`f(turn)`: the tile in a stage, in registers.
+    """`f(iteration)`: the tile in its stage, in registers.
 
     `layout` says which thread reads which elements. The other arguments are those of `stage_tile`.
     """
@@ -231,9 +229,9 @@ def stage_read(
             if width == 1:
                 elements.append(from_shared(b, dtype, place))
                 continue
-            loaded = b.load(place)
-            loaded.align = size * width
-            elements += split(b, dtype, loaded, width)
+            vector = b.load(place)
+            vector.align = size * width
+            elements += split(b, dtype, vector, width)
         return pack(b, elements, layout.registers)
 
     return intrinsic("stage_read", frag(dtype, layout.registers), [frag(i32, 0)], generate)

@@ -9,42 +9,36 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
+from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, models, pack, register_model, types, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     I16,
     I32,
     I64,
+    PIECE_SHIFT,
     VOID,
+    WORD_BYTES,
     address,
     asm,
     cluster_rank,
     const,
     i32c,
+    ir,
     lane_of,
+    pairs_of_halves,
     proxy_fence,
     synchronize_warp,
     thread,
 )
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER, full_barrier, stage_of
-from cutile.backend.cuda.intrinsics.tensor_map import TENSOR_MAP
-from cutile.backend.cuda.intrinsics.tensor_map import address as map_address
 from cutile.backend.cuda.intrinsics.wgmma import tied
 from cutile.backend.cuda.smem_layout import SmemLayout
-from cutile.backend.gpu.layout import Layout, axis_first
+from cutile.backend.gpu.layout import LANE_BITS, Layout, axis_first
 from cutile.dtypes import DTypeLike, f32, i32
 
 WARP_ROWS = 16
 """Rows of a product by warpgroups that one warp holds."""
 OUTSIDE = -(2**30)
-"""A coordinate so far below 0 that no tile from there reaches a tensor's first element."""
-WARP_SHIFT = 5
-"""Bits by which a thread's number is shifted right to be its warp's."""
-PIECE_SHIFT = 4
-"""Bits by which the number of a piece of 16 bytes is shifted left to be its place: the swizzle moves whole pieces."""
-HALF_BITS = 16
-"""Bits of an element that `store` writes: a 32-bit register has two."""
-F32_BYTES = 4
-"""Bytes of an element that `add` adds."""
+"""A coordinate so far below 0 that no box from there reaches a tensor's first element."""
 EVICT_NORMAL, EVICT_FIRST = 0x1000000000000000, 0x12F0000000000000
 """Policies of the L2 cache for a whole access. Their bits are opaque in PTX: these are the values of CUTLASS
 (`TMA::CacheHintSm90`)."""
@@ -52,6 +46,56 @@ MATRIX = 8
 """Rows, and columns of 16 bits, of a matrix that `stmatrix` writes."""
 MATRICES = 4
 """Matrices that one `stmatrix` writes, one register of each thread for each."""
+
+
+# -- tensor maps as kernel parameters: descriptors in the constant bank ----------------------------
+
+MAP: Any = ir.LiteralStructType([ir.ArrayType(I64, 16)])
+"""The descriptor's 128 bytes in LLVM IR."""
+
+
+class _TensorMap(types.Type):
+    """The Numba type of a tensor map as a kernel's parameter."""
+
+    def __init__(self) -> None:
+        types.Type.__init__(self, name="TensorMap")
+
+
+class _TensorMapModel(models.PrimitiveModel):
+    """Its LLVM type: a pointer to the descriptor.
+
+    `build.py` marks the parameter `byval` and `grid_constant` when the function becomes a kernel, so that its address
+    is taken without a copy to local memory.
+    """
+
+    def __init__(self, manager: Any, kind: Any) -> None:
+        models.PrimitiveModel.__init__(self, manager, kind, ir.PointerType(MAP))
+
+
+register_model(_TensorMap)(_TensorMapModel)
+
+TENSOR_MAP: Any = _TensorMap()
+
+
+def map_address(b: Any, map_: Any) -> Any:
+    """The generic address (i64) of a tensor map, which TMA's instructions take."""
+    return b.ptrtoint(map_, I64)
+
+
+@cache
+def prefetch() -> Any:
+    """`f(map)`: one thread brings the tensor map into its cache."""
+
+    def generate(b: Any, values: list[Any]) -> None:
+        with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
+            # The first copy then need not fetch the map's 128 bytes from memory. The instruction takes a generic
+            # address in the constant, parameter or global space (PTX ISA, "prefetch").
+            asm(b, VOID, [map_address(b, values[0])], "prefetch.tensormap [$0];", "l,~{memory}", effect=True)
+
+    return intrinsic("prefetch", None, [TENSOR_MAP], generate)
+
+
+# -- loads ----------------------------------------------------------------------------------------
 
 
 @cache
@@ -85,10 +129,10 @@ def load(
         shared: the number of `tile blocks` arguments. They count the tile blocks that load this tile, along each axis
             of the grid. If all counts are 1, the L2 cache evicts the tile first. None: no such arguments, and no hint.
     """
-    count, rows, part_bytes = smem_layout.part(cluster)
+    count, rows, part_bytes = smem_layout.part(cluster)  # panels, rows of each, and bytes that one block loads
     split = smem_layout.split(cluster)
-    order = axis_first(len(shape), axis)
-    together = rows // 2 if smem_layout.interleaved else rows
+    order = axis_first(len(shape), axis)  # as in memory, innermost first
+    box_rows = rows // 2 if smem_layout.interleaved else rows
 
     def generate(b: Any, values: list[Any]) -> None:
         map_, *index, counter = values[: len(shape) + 2]
@@ -96,26 +140,29 @@ def load(
         full = full_barrier(b, counter, stages, offset)
         origin = [b.mul(at, i32c(step)) for at, step in zip(index, steps or shape, strict=True)]
         for a, (step, extent) in enumerate(zip(steps or shape, shape, strict=True)):
-            if step % extent:  # a tile that begins before a tensor's first element is wholly outside, not in part
+            # Where tiles may begin before a tensor's first element, such a tile is outside as a whole: TMA would load
+            # the part of it that is inside.
+            if step % extent:
                 origin[a] = b.select(b.icmp_signed("<", origin[a], i32c(0)), i32c(OUTSIDE), origin[a])
         # A single element comes with its aligned group: a row that begins at no multiple of 16 bytes is an illegal
         # instruction.
         if smem_layout.width > shape[axis]:
             origin[axis] = b.and_(origin[axis], i32c(-smem_layout.span))
         text, letters = _load_text(len(shape), cluster > 1, shared is not None)
-        everyone = [const(I16, (1 << cluster) - 1)] * (cluster > 1)
+        blocks_mask = [const(I16, (1 << cluster) - 1)] * (cluster > 1)  # all blocks of the cluster
         hint = [] if shared is None else [_policy(b, values[len(shape) + 2 :])]
         if split != "none":
             rank = cluster_rank(b)
             first = b.add(first, b.mul(rank, i32c(part_bytes)))
-            moved, step = (axis, count * smem_layout.span) if split == "panels" else (order[1], rows)
-            origin[moved] = b.add(origin[moved], b.mul(rank, i32c(step)))
+            split_axis, step = (axis, count * smem_layout.span) if split == "panels" else (order[1], rows)
+            origin[split_axis] = b.add(origin[split_axis], b.mul(rank, i32c(step)))
         for panel in range(count):
-            for row in range(0, rows, together):
+            for row in range(0, rows, box_rows):
                 begin = panel * smem_layout.panel_bytes + row * smem_layout.swizzle
-                moves = dict(zip(order, (panel * smem_layout.span, smem_layout.row_at(row)), strict=False))
-                start = [b.add(origin[a], i32c(moves.get(a, 0))) for a in order]
-                operands = [b.add(first, i32c(begin)), map_address(b, map_), *start, full, *everyone, *hint]
+                # Along the two innermost axes, from the tile's origin; a tensor of one axis has no rows.
+                offsets = dict(zip(order, (panel * smem_layout.span, smem_layout.row_at(row)), strict=False))
+                start = [b.add(origin[a], i32c(offsets.get(a, 0))) for a in order]
+                operands = [b.add(first, i32c(begin)), map_address(b, map_), *start, full, *blocks_mask, *hint]
                 # One box per panel, since a box is at most as wide as the swizzle; if rows are interleaved, one for
                 # even rows and one for odd rows. `_load_text` has the instruction.
                 asm(b, VOID, operands, text, letters, effect=True)
@@ -131,39 +178,22 @@ def _policy(b: Any, counts: Sequence[Any]) -> Any:
     return policy
 
 
-def _load_text(rank: int, multicast: bool, hinted: bool) -> tuple[str, str]:
+def _load_text(rank: int, multicast: bool, hint: bool) -> tuple[str, str]:
     """The instruction that loads a box of `rank` axes, and its constraints."""
     places = ", ".join(f"${2 + i}" for i in range(rank))
     # $0 the place in shared memory, $1 the tensor map, then the coordinates, the innermost first, the barrier that
     # counts the bytes, the mask of the blocks that get the tile, and the cache's policy (PTX ISA,
     # "cp.async.bulk.tensor").
-    more = "".join(f", ${rank + 3 + i}" for i in range(multicast + hinted))
+    options = "".join(f", ${rank + 3 + i}" for i in range(multicast + hint))
     text = (
         f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-        f"{'.multicast::cluster' if multicast else ''}{'.L2::cache_hint' if hinted else ''} "
-        f"[$0], [$1, {{{places}}}], [${rank + 2}]{more};"
+        f"{'.multicast::cluster' if multicast else ''}{'.L2::cache_hint' if hint else ''} "
+        f"[$0], [$1, {{{places}}}], [${rank + 2}]{options};"
     )
-    return text, ",".join(["r", "l", *["r"] * (rank + 1), *["h"] * multicast, *["l"] * hinted, "~{memory}"])
+    return text, ",".join(["r", "l", *["r"] * (rank + 1), *["h"] * multicast, *["l"] * hint, "~{memory}"])
 
 
-@cache
-def prefetch() -> Any:
-    """`f(map)`: one thread brings the tensor map into its cache."""
-
-    def generate(b: Any, values: list[Any]) -> None:
-        with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
-            # The first copy then need not fetch the map's 128 bytes from memory (PTX ISA, "prefetch").
-            asm(b, VOID, [map_address(b, values[0])], "prefetch.tensormap [$0];", "l,~{memory}", effect=True)
-
-    return intrinsic("prefetch", None, [TENSOR_MAP], generate)
-
-
-def _pairs(b: Any, dtype: DTypeLike, elements: Sequence[Any]) -> list[Any]:
-    """16-bit elements, two to a 32-bit register."""
-    words: list[Any] = []
-    for low, high in zip(elements[::2], elements[1::2], strict=True):
-        words.append(b.or_(b.zext(low, I32), b.shl(b.zext(high, I32), i32c(HALF_BITS))))
-    return words
+# -- stores ---------------------------------------------------------------------------------------
 
 
 @cache
@@ -171,7 +201,7 @@ def pack_pairs(dtype: DTypeLike, n: int) -> Any:
     """`f(tile)`: 16-bit elements as `n` words of two."""
 
     def generate(b: Any, values: list[Any]) -> Any:
-        words = _pairs(b, dtype, unpack(b, values[0], 2 * n))
+        words = pairs_of_halves(b, unpack(b, values[0], 2 * n))
         # Tied to empty PTX, so that LLVM joins the elements here, and not where the words are used.
         return pack(b, tied(b, "", words), n)
 
@@ -191,11 +221,11 @@ def _begin_store(b: Any, map_: Any, source: Any, coordinates: Sequence[Any], *, 
     Each box is a group of its own, which `_wait_until_read` counts.
     """
     places = ", ".join(f"${2 + i}" for i in range(len(coordinates)))
-    name, how = ("cp.reduce.async", "add.tile") if adds else ("cp.async", "tile")
+    name, mode = ("cp.reduce.async", "add.tile") if adds else ("cp.async", "tile")
     # Elements past the tensor's edges are dropped (PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor",
     # "cp.async.bulk.commit_group").
     text = (
-        f"{name}.bulk.tensor.{len(coordinates)}d.global.shared::cta.{how}.bulk_group [$0, {{{places}}}], "
+        f"{name}.bulk.tensor.{len(coordinates)}d.global.shared::cta.{mode}.bulk_group [$0, {{{places}}}], "
         "[$1]; cp.async.bulk.commit_group;"
     )
     letters = ",".join(["l", "r", *["r"] * len(coordinates), "~{memory}"])
@@ -247,40 +277,40 @@ def store(
         shape: of the tile in the tensor, whose axes ahead of the last are the rows; the layout's by default.
     """
     rows, columns = layout.shape
-    ahead = shape[:-1] or (rows,)
+    row_extents = shape[:-1] or (rows,)
     smem_layout = SmemLayout(span, WARP_ROWS, dtype.bits // 8, k_major=False)
-    tall = -(-rows // layout.core[0])
+    cores = -(-rows // layout.core[0])  # one below the other
     count = layout.registers // 2 if packed else layout.registers
-    step = smem_layout.nbytes
+    nbytes = smem_layout.nbytes  # of a place
 
     def generate(b: Any, values: list[Any]) -> None:
         tile, map_, *index = values
-        words = unpack(b, tile, count) if packed else _pairs(b, dtype, unpack(b, tile, count))
+        words = unpack(b, tile, count) if packed else pairs_of_halves(b, unpack(b, tile, count))
         lane, warp = _late_lane_and_warp(b)
-        mine = b.add(address(b, place), b.mul(warp, i32c(buffers * step)))
+        mine = b.add(address(b, place), b.mul(warp, i32c(buffers * nbytes)))
         at_row, unit, mask = _lane_row(b, smem_layout, mine, lane)
         leads, stores = _leads(b, lane, index[0], dropped)
         first_row = b.mul(_warp_of_tile(b, layout, 0, warp), i32c(WARP_ROWS))
-        origins = [b.mul(at, i32c(extent)) for at, extent in zip(index, (*ahead, columns), strict=True)]
+        origins = [b.mul(at, i32c(extent)) for at, extent in zip(index, (*row_extents, columns), strict=True)]
         buffer = first
-        for m in range(tall):
+        for m in range(cores):
             for column in range(0, columns, span):
                 with b.if_then(leads):
                     _wait_until_read(b, 0 if begins and m == column == 0 else buffers - 1)
                 synchronize_warp(b)  # no lane writes before its first lane has waited
-                base = b.add(at_row, i32c(buffer * step))
-                at = (m * columns + column) // MATRIX * 2
+                base = b.add(at_row, i32c(buffer * nbytes))
+                at = (m * columns + column) // MATRIX * 2  # of 8 columns by 16 rows a lane has two words
                 _write_rows(b, base, unit, mask, words[at : at + span // MATRIX * 2])
                 proxy_fence(b)  # of each lane, for what it wrote: TMA reads it next
                 synchronize_warp(b)  # the first lane begins when all have written
                 with b.if_then(stores):
-                    source = b.add(mine, i32c(buffer * step))
-                    within = *_row_index(b, b.add(first_row, i32c(m * layout.core[0])), ahead), i32c(column)
+                    source = b.add(mine, i32c(buffer * nbytes))
+                    within = *_row_index(b, b.add(first_row, i32c(m * layout.core[0])), row_extents), i32c(column)
                     _begin_store(b, map_, source, [b.add(*each) for each in zip(origins, within, strict=True)][::-1])
                 buffer = (buffer + 1) % buffers
 
     kind = frag(i32 if packed else dtype, count)
-    return intrinsic("store", None, [kind, TENSOR_MAP, *[INTEGER] * (len(ahead) + 1)], generate)
+    return intrinsic("store", None, [kind, TENSOR_MAP, *[INTEGER] * (len(row_extents) + 1)], generate)
 
 
 def _late_lane_and_warp(b: Any) -> tuple[Any, Any]:
@@ -288,7 +318,7 @@ def _late_lane_and_warp(b: Any) -> tuple[Any, Any]:
     # With an effect, so that no address that depends on it is kept in a register while the products before the store
     # run (PTX ISA, "Special Registers: %tid").
     number = asm(b, I32, [], "mov.u32 $0, %tid.x;", "=r", effect=True)
-    return lane_of(b, number), b.lshr(number, i32c(WARP_SHIFT))
+    return lane_of(b, number), b.lshr(number, i32c(LANE_BITS))
 
 
 def _leads(b: Any, lane: Any, row: Any, dropped: bool) -> tuple[Any, Any]:
@@ -346,13 +376,13 @@ def store_transposed(
     """
     rows, columns = layout.shape
     smem_layout = SmemLayout(WARP_ROWS, span, dtype.bits // 8, k_major=False)
-    wide = -(-columns // layout.core[1])
+    cores = -(-columns // layout.core[1])  # side by side
 
     def generate(b: Any, values: list[Any]) -> None:
         tile, map_, *index = values
-        words = _pairs(b, dtype, unpack(b, tile, layout.registers))
+        words = pairs_of_halves(b, unpack(b, tile, layout.registers))
         number = thread(b)
-        lane, warp = lane_of(b, number), b.lshr(number, i32c(WARP_SHIFT))
+        lane, warp = lane_of(b, number), b.lshr(number, i32c(LANE_BITS))
         mine = b.add(address(b, place), b.mul(warp, i32c(buffers * smem_layout.nbytes)))
         # Lane l gives the address of row l % 8 of matrix l // 8 (PTX ISA, "stmatrix"): 8 columns of 8 rows, the next 8
         # columns, then the same of the next 8 rows.
@@ -362,20 +392,20 @@ def store_transposed(
         swizzled = b.xor(piece, b.and_(b.lshr(row, i32c(2)), i32c(1)))
         at_row = b.add(mine, b.add(b.mul(row, i32c(smem_layout.swizzle)), b.shl(swizzled, i32c(PIECE_SHIFT))))
         leads, stores = _leads(b, lane, index[0], dropped)
-        among = _warp_of_tile(b, layout, 1, warp)
         origin_row = b.mul(index[0], i32c(rows))
-        origin_column = b.add(b.mul(index[1], i32c(columns)), b.mul(among, i32c(WARP_ROWS)))
+        warp_column = b.mul(_warp_of_tile(b, layout, 1, warp), i32c(WARP_ROWS))
+        origin_column = b.add(b.mul(index[1], i32c(columns)), warp_column)
         buffer = 0
-        for m in range(wide):
+        for m in range(cores):
             for first in range(0, rows, span):
                 with b.if_then(leads):
                     _wait_until_read(b, 0 if m == first == 0 else buffers - 1)
                 synchronize_warp(b)  # no lane writes before its first lane has waited
                 for part in range(0, span, 2 * MATRIX):
-                    beyond = buffer * smem_layout.nbytes + part * smem_layout.swizzle
+                    offset = buffer * smem_layout.nbytes + part * smem_layout.swizzle
                     at = (m * rows + first + part) // MATRIX * 2
                     count = min(MATRICES, (span - part) // 4)  # of 8 rows there are two matrices
-                    _write_matrices(b, b.add(at_row, i32c(beyond)), words[at : at + count], transposed=True)
+                    _write_matrices(b, b.add(at_row, i32c(offset)), words[at : at + count], transposed=True)
                 proxy_fence(b)  # of each lane, for what it wrote: TMA reads it next
                 synchronize_warp(b)  # the first lane begins when all have written
                 with b.if_then(stores):
@@ -414,8 +444,8 @@ def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int
             Both by default.
     """
     rows, columns = layout.shape
-    ahead = shape[:-1] or (rows,)
-    nbytes = WARP_ROWS * span * F32_BYTES
+    row_extents = shape[:-1] or (rows,)
+    nbytes = WARP_ROWS * span * WORD_BYTES
     registers = {offset: register for register, offset in enumerate(layout.offsets)}
     origins = sorted({(row - row % WARP_ROWS, column - column % span) for row, column in registers})
 
@@ -424,17 +454,17 @@ def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int
 
     def generate(b: Any, values: list[Any]) -> None:
         elements = unpack(b, values[0], layout.registers) if writes else []
-        map_, *index = values[writes:] if begins else [None, *[i32c(0)] * (len(ahead) + 1)]
+        map_, *index = values[writes:] if begins else [None, *[i32c(0)] * (len(row_extents) + 1)]
         lane, warp = _late_lane_and_warp(b)
         mine = b.add(address(b, place), b.mul(warp, i32c(buffers * nbytes)))
-        # Of each 8 columns lane l has 2 (l % 4) and the next one, half a piece, in row l // 4 and in the row 8 below
-        # (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts").
+        # 8 columns are two pieces of 16 bytes. Lane l has columns 2 (l % 4) and the next one, half a piece, in row
+        # l // 4 and in the row 8 below (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts").
         row, unit = b.lshr(lane, i32c(2)), b.and_(b.lshr(lane, i32c(1)), i32c(1))
         half = b.shl(b.and_(lane, i32c(1)), i32c(3))
-        at_row = b.add(b.add(mine, b.mul(row, i32c(span * F32_BYTES))), half)
+        at_row = b.add(b.add(mine, b.mul(row, i32c(span * WORD_BYTES))), half)
         leads = b.icmp_unsigned("==", lane, i32c(0))
         corner = [_of_warp(b, layout, axis, warp) for axis in range(2)]
-        starts = [b.mul(at, i32c(extent)) for at, extent in zip(index, (*ahead, columns), strict=True)]
+        starts = [b.mul(at, i32c(extent)) for at, extent in zip(index, (*row_extents, columns), strict=True)]
         for first in range(0, len(origins), buffers):
             boxes = list(enumerate(origins[first : first + buffers]))
             if writes:
@@ -443,14 +473,14 @@ def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int
                 synchronize_warp(b)  # no lane writes before its first lane has waited
                 for buffer, (down, across) in boxes:
                     for column in range(0, span, MATRIX):
-                        piece = b.xor(b.add(unit, i32c(column // 4)), row)
-                        to = b.add(b.add(at_row, i32c(buffer * nbytes)), b.shl(piece, i32c(PIECE_SHIFT)))
+                        piece = b.xor(b.add(unit, i32c(column // 4)), row)  # 4 columns are a piece; the swizzle's XOR
+                        target = b.add(b.add(at_row, i32c(buffer * nbytes)), b.shl(piece, i32c(PIECE_SHIFT)))
                         for below in (0, MATRIX):
                             pair = [elements[registers[down + below, across + column + side]] for side in range(2)]
                             # Two columns are half a piece, which the swizzle keeps together (PTX ISA, "Swizzling
                             # Modes").
-                            text = f"st.shared.v2.f32 [$0+{below * span * F32_BYTES}], {{$1, $2}};"
-                            asm(b, VOID, [to, *pair], text, "r,f,f,~{memory}", effect=True)
+                            text = f"st.shared.v2.f32 [$0+{below * span * WORD_BYTES}], {{$1, $2}};"
+                            asm(b, VOID, [target, *pair], text, "r,f,f,~{memory}", effect=True)
             if not begins:
                 return
             proxy_fence(b)  # of each lane, for what it wrote: TMA reads it next; once for all boxes, since it is slow
@@ -458,11 +488,11 @@ def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int
             with b.if_then(leads):
                 for buffer, (down, across) in boxes:
                     source = b.add(mine, i32c(buffer * nbytes))
-                    within = *_row_index(b, b.add(corner[0], i32c(down)), ahead), b.add(corner[1], i32c(across))
+                    within = *_row_index(b, b.add(corner[0], i32c(down)), row_extents), b.add(corner[1], i32c(across))
                     coordinates = [b.add(*each) for each in zip(starts, within, strict=True)][::-1]
                     _begin_store(b, map_, source, coordinates, adds=True)
 
-    kinds = [frag(f32, layout.registers)] * writes + [TENSOR_MAP, *[INTEGER] * (len(ahead) + 1)] * begins
+    kinds = [frag(f32, layout.registers)] * writes + [TENSOR_MAP, *[INTEGER] * (len(row_extents) + 1)] * begins
     return intrinsic("add", None, kinds, generate)
 
 

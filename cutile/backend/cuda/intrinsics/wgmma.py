@@ -17,10 +17,10 @@ from cutile.backend.cuda.intrinsics.llvm import (
     LANES,
     VOID,
     asm,
-    call,
     const,
     i32c,
     ir,
+    shuffle_from,
     thread,
 )
 from cutile.backend.cuda.smem_layout import STEP_BYTES, WARPGROUP, SmemLayout
@@ -29,11 +29,15 @@ from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, i32
 
 ADDRESS_BITS = 0x3FFF
-"""Mask of a shared-memory address in units of 16 bytes; above it is the block's number in its cluster."""
+"""Mask of the 14 bits of a shared-memory address in units of 16 bytes (PTX ISA, "Matrix Descriptor Format").
+
+The bits above them, if any, are the block's number in its cluster.
+"""
 ADDRESS_SHIFT = 4
 """Bits: a descriptor has addresses in units of 16 bytes (PTX ISA, "Matrix Descriptor Format")."""
 BLOCK = 8
-"""Columns of an accumulator, of which a thread has two neighbours in each of two rows."""
+"""Columns of an accumulator, of which a thread has two neighbours in each of two rows (PTX ISA, "Register Fragments and
+Shared Memory Matrix Layouts")."""
 
 
 def group_number(b: Any, *, once: bool = False) -> Any:
@@ -41,14 +45,14 @@ def group_number(b: Any, *, once: bool = False) -> Any:
 
     Args:
         b: the builder.
-        once: whether LLVM may compute it once, ahead of loops, where whole warps run: saves 60 cycles in each product.
+        once: whether LLVM may compute it once, ahead of loops. That saves 60 cycles in each product, and takes a
+            register. All lanes of the warp must run this code.
     """
     number = b.lshr(thread(b), i32c(WARPGROUP.bit_length() - 1))
     # Lane 0's number, which all lanes share: only behind a shuffle the compiler keeps it in a uniform register.
     if once:  # PTX without an effect, which LLVM may move, unlike a call of the intrinsic (PTX ISA, "shfl.sync")
         return asm(b, I32, [number], f"shfl.sync.idx.b32 $0, $1, 0, {LANES - 1}, {ALL_LANES};", "=r,r")
-    operands = [i32c(ALL_LANES), number, i32c(0), i32c(LANES - 1)]
-    return call(b, "llvm.nvvm.shfl.sync.idx.i32", I32, operands, convergent=True)
+    return shuffle_from(b, number, i32c(0))
 
 
 def tied(b: Any, text: str, elements: list[Any], *operands: Any, constraints: str = "") -> list[Any]:
@@ -62,8 +66,8 @@ def tied(b: Any, text: str, elements: list[Any], *operands: Any, constraints: st
     result = ir.LiteralStructType([kind] * count)
     listed = ",".join([f"={letter}"] * count + [str(i) for i in range(count)] + ([constraints] if constraints else []))
     # An input that names an output's number takes its register: the elements change in place.
-    changed = asm(b, result, [*elements, *operands], text, listed, effect=True)
-    return [b.extract_value(changed, i) for i in range(count)]
+    results = asm(b, result, [*elements, *operands], text, listed, effect=True)
+    return [b.extract_value(results, i) for i in range(count)]
 
 
 def descriptor(b: Any, base: int, address_: Any) -> Any:
@@ -79,14 +83,14 @@ class Instruction:
     """`wgmma` of two dtypes and a number of columns, of operands in given layouts."""
 
     def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, left: SmemLayout, right: SmemLayout) -> None:
-        form = MMA_ATOMS[dtype]
-        self._count = columns // 2  # 64 rows by `columns`, over 128 threads
-        sums = "s32" if form.sums is i32 else "f32"
-        self._kind = f"m64n{columns}k{self.step_of(dtype)}.{sums}.{form.name}.{MMA_ATOMS[other].name}"
-        self._flags = form.flags
-        if form.any_major:
+        atom = MMA_ATOMS[dtype]
+        self._count = columns // 2  # registers of a thread for 64 rows by `columns`, over 128 threads
+        sums = "s32" if atom.sums is i32 else "f32"
+        self._kind = f"m64n{columns}k{self.step_of(dtype)}.{sums}.{atom.name}.{MMA_ATOMS[other].name}"
+        self._flags = atom.flags
+        if atom.any_major:  # the flags imm-trans-a and imm-trans-b: 1 where the operand is contiguous across K
             self._flags += f", {int(not left.k_major)}, {int(not right.k_major)}"
-        self._sums = I32 if form.sums is i32 else F32
+        self._sums = I32 if atom.sums is i32 else F32
 
     @staticmethod
     def step_of(dtype: DTypeLike) -> int:

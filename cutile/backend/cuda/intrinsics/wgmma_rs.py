@@ -9,7 +9,7 @@ from typing import Any
 
 from cutile.backend.cuda.intrinsics.dot import stage_address
 from cutile.backend.cuda.intrinsics.fragment import frag, intrinsic, pack, unpack
-from cutile.backend.cuda.intrinsics.llvm import I32, I64, VOID, asm, const, i32c, ir, lane_of, thread
+from cutile.backend.cuda.intrinsics.llvm import I32, I64, PIECE_SHIFT, VOID, asm, const, i32c, ir, lane_of, thread
 from cutile.backend.cuda.intrinsics.pipeline import INTEGER
 from cutile.backend.cuda.intrinsics.wgmma import (
     ADDRESS_SHIFT,
@@ -21,7 +21,7 @@ from cutile.backend.cuda.intrinsics.wgmma import (
 )
 from cutile.backend.cuda.pipeline.accumulators import LANE_ROWS, WARP_ROWS, WORD
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS, BufferStages, SmemLayout
-from cutile.backend.gpu.layout import Layout
+from cutile.backend.gpu.layout import LANE_BITS, Layout
 from cutile.dtypes import DTypeLike, bool_
 
 FRAGMENT = ir.LiteralStructType([I32] * 4)
@@ -43,8 +43,8 @@ def _sum_of_bits(b: Any, number: Any, first: int, steps: tuple[int, ...]) -> Any
     """
     total: Any = None
     for bit, step in enumerate(steps, first):
-        is_set = b.and_(b.lshr(number, i32c(bit)), i32c(1))
-        part = b.mul(is_set, i32c(step))
+        flag = b.and_(b.lshr(number, i32c(bit)), i32c(1))
+        part = b.mul(flag, i32c(step))
         total = part if total is None else b.or_(total, part)
     return total
 
@@ -66,9 +66,9 @@ class Reader:
         self._smem_layout = smem_layout
         self._base = base
         self._number = thread(b)
-        # Bits 5 and 6 are the warp's number in its warpgroup. Bits from 7 on are the warpgroup's number.
+        # Of a thread's number, bits 5 and 6 are the warp's in its warpgroup, and bits from 7 on the warpgroup's.
         group_rows = [WGMMA_ROWS << bit for bit in range(warpgroups.bit_length() - 1)]
-        self._warp_row = _sum_of_bits(b, self._number, 5, (*WARP_ROWS[smem_layout.size], *group_rows))
+        self._warp_row = _sum_of_bits(b, self._number, LANE_BITS, (*WARP_ROWS[smem_layout.size], *group_rows))
         self._selectors = _select_pairs(b, self._number) if smem_layout.size != WORD else None
 
     def read(self, row: int, k: int) -> list[Any]:
@@ -106,7 +106,7 @@ class Reader:
         # the low bits of that number (PTX ISA, "Swizzling Modes").
         mask = b.and_(b.lshr(k, i32c(3 - bits)), i32c((1 << bits) - 1))
         place = b.add(b.mul(panel, i32c(smem_layout.panel_bytes)), b.mul(k, i32c(smem_layout.swizzle)))
-        place = b.add(self._base, b.add(place, b.xor(in_panel, b.shl(mask, i32c(4)))))  # pieces of 16 bytes
+        place = b.add(self._base, b.add(place, b.xor(in_panel, b.shl(mask, i32c(PIECE_SHIFT)))))
         return b.add(place, i32c(more_panels * smem_layout.panel_bytes + more_k * smem_layout.swizzle))
 
     def _words(self, row: int, k: int) -> list[Any]:
@@ -139,8 +139,8 @@ class Reader:
         # row's number. The bits of k, from the lowest: bit 0 of the line; bit 2 of the line, flipped in odd blocks;
         # bits 1 and 2 of the line; bit 1 of the block.
         line, block = b.and_(lane, i32c(7)), b.lshr(lane, i32c(3))
-        flipped = b.xor(b.lshr(line, i32c(2)), b.and_(block, i32c(1)))
-        line_k = b.or_(b.and_(line, i32c(1)), b.shl(flipped, i32c(1)))
+        bit_1 = b.xor(b.lshr(line, i32c(2)), b.and_(block, i32c(1)))
+        line_k = b.or_(b.and_(line, i32c(1)), b.shl(bit_1, i32c(1)))
         line_k = b.or_(line_k, b.shl(b.and_(b.lshr(line, i32c(1)), i32c(3)), i32c(2)))
         line_k = b.or_(line_k, b.shl(b.lshr(block, i32c(1)), i32c(4)))
         place = self._address(self._warp_row, row, line_k, k)
@@ -156,10 +156,10 @@ def _select_pairs(b: Any, number: Any) -> tuple[Any, Any]:
     They take the bytes of an even and an odd block. Where bit 1 of the lane's number is set, so is bit 2 of the lane's
     lines, and the odd block flips it: there the odd block has the first two ks (`Reader._bytes`).
     """
-    swapped = b.icmp_unsigned("!=", b.and_(number, i32c(2)), i32c(0))
+    is_swapped = b.icmp_unsigned("!=", b.and_(number, i32c(2)), i32c(0))
 
     def pair(plain_selector: int, swapped_selector: int) -> Any:
-        return b.select(swapped, i32c(swapped_selector), i32c(plain_selector))
+        return b.select(is_swapped, i32c(swapped_selector), i32c(plain_selector))
 
     first, second = (pair(*selectors) for selectors in zip(PLAIN_PAIRS, SWAPPED_PAIRS, strict=True))
     return first, second
@@ -212,11 +212,11 @@ def multiply(
         depth: elements along K.
         replaces: `f(counter, acc, added)`, as of `dot.dot`.
     """
-    tall, wide = layout.cover
+    height, width = layout.cover
     warpgroups = layout.warps // WARPGROUP_WARPS
-    instruction = Instruction(dtype, other, wide, left.smem_layout, right.smem_layout)
-    rows = range(0, tall, WGMMA_ROWS * warpgroups)
-    sum_registers = [_sum_registers(layout, row, wide) for row in rows]
+    instruction = Instruction(dtype, other, width, left.smem_layout, right.smem_layout)
+    rows = range(0, height, WGMMA_ROWS * warpgroups)
+    sum_registers = [_sum_registers(layout, row, width) for row in rows]
 
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[1], layout.registers)

@@ -103,8 +103,7 @@ class Copies:
         Args:
             begin: the byte. Stages are read as a whole.
             own: whether each thread reads only bytes that it copied itself. It needs no barrier for that, nor one
-            before
-                it copies there again.
+                before it copies there again.
 
         Raises:
             ProtocolError: the copy is not complete, or no barrier has followed it.

@@ -2,7 +2,7 @@
 
 The checks go through the events that `protocol.py` reads from the lowered IR, in their order.
 
-- The order barrier of ping-pong kernels, warp by warp. Two warpgroups hand the tensor cores over to each other
+- The order barrier of ping-pong kernels, warp by warp. Two warpgroups take turns at the tensor cores
   (`pipeline/mainloop_rules.py`). A warp that still writes its result may wait for the barrier later than the others of
   its warpgroup. It must not miss a phase. A wait sees only whether a phase is odd or even, so two phases later it would
   wait for the wrong one. The products keep the warps of a warpgroup together, since all of them issue each product.
@@ -38,7 +38,7 @@ from cutile.ir import Block, For, Function, If, Op, Value
 from cutile.ops.view import StoreView
 
 
-def check_handing_over(protocol: Protocol) -> None:
+def check_order_barrier(protocol: Protocol) -> None:
     """Check that every warp sees each phase of the order barrier before the next one.
 
     Raises:
@@ -50,8 +50,8 @@ def check_handing_over(protocol: Protocol) -> None:
             _add_warp(protocol, group, warp, order, waits)
     for group, count, node in waits:
         # The next phase ends when all warps have arrived. So it cannot end before this wait if one arrival follows it.
-        arrivals = [_hand_over(1 - group, warp, count + 1) for warp in range(protocol.handing)]
-        # Arrivals that the order does not know: the other warpgroup hands over no more.
+        arrivals = [_arrival(1 - group, warp, count + 1) for warp in range(protocol.handing)]
+        # Arrivals that the order does not know: the other warpgroup arrives no more.
         if order.knows(arrivals[0]) and not any(order.follows(arrival, node) for arrival in arrivals):
             raise ProtocolError(f"a warp of warpgroup {group} may miss phase {count} of its order barrier")
 
@@ -75,19 +75,19 @@ def _add_warp(protocol: Protocol, group: int, warp: int, order: Order, waits: li
                 for other in range(WARPS):
                     order.edge(("does", group * WARPS + other, begun), node)
             del under_way[:finished]
-        elif event.what == "hand over" and warp < protocol.handing:
-            order.edge(node, _hand_over(group, warp, phase))
+        elif event.what == "order arrive" and warp < protocol.handing:
+            order.edge(node, _arrival(group, warp, phase))
             phase += 1
-        elif event.what == "take over" and (group or event.count):  # the first group's first wait ends at once
+        elif event.what == "order wait" and (group or event.count):  # the first group's first wait ends at once
             count = event.count if group else event.count - 1
             for other in range(protocol.handing):
-                order.edge(_hand_over(1 - group, other, count), node)
+                order.edge(_arrival(1 - group, other, count), node)
             waits.append((group, count, node))
 
 
-def _hand_over(group: int, warp: int, count: int) -> Node:
-    """The event that a warp of `group` hands over, as its number `count` from 0."""
-    return ("hands over", group * WARPS + warp, count)
+def _arrival(group: int, warp: int, count: int) -> Node:
+    """The arrival of a warp of `group` on the order barrier, number `count` from 0."""
+    return ("arrives", group * WARPS + warp, count)
 
 
 def check_failures(function: Function) -> int:
@@ -211,11 +211,11 @@ def _check_places(events: Sequence[Event]) -> None:
         if event.what == "fill":
             del under_way[: max(0, len(under_way) - event.pending)]
             if event.place in (*under_way, *filled):
-                raise ProtocolError(f"piece {event.count} is written to a place that is still being read")
+                raise ProtocolError(f"subtile {event.count} is written to a place that is still being read")
             filled.append(event.place)
         elif event.what == "store":
             if event.place not in filled:
-                raise ProtocolError(f"piece {event.count} is stored from a place that it was not written to")
+                raise ProtocolError(f"subtile {event.count} is stored from a place that it was not written to")
             filled.remove(event.place)
             under_way.append(event.place)
     if filled:
@@ -225,17 +225,17 @@ def _check_places(events: Sequence[Event]) -> None:
 def _check_subtiles(events: Sequence[Event], tiles: int, delayed: bool) -> None:
     """Check that results are stored subtile by subtile, delayed ones before the next.
 
-    If none is delayed, a tile that is kept in registers (`keep`) is the left operand of a product, and no result.
+    If none is delayed, a tile that is packed in registers (`pack`) is the left operand of a product, and no result.
     """
-    stores = [event for event in events if event.what == "store" or (delayed and event.what == "keep")]
+    stores = [event for event in events if event.what == "store" or (delayed and event.what == "pack")]
     results = count = 0
     for tensor in dict.fromkeys(event.tensor for event in stores if event.what == "store"):
-        pieces = [event.count for event in stores if event.what == "store" and event.tensor is tensor]
-        results, count = pieces.count(0), max(pieces) + 1
-        if pieces != list(range(count)) * results:
-            raise ProtocolError(f"of {results} results, the pieces {pieces} are stored")
-    kept = [event.what == "keep" for event in stores]
-    if any(kept) and kept != ([True] + [False] * count) * (tiles - 1) + [False] * count:
+        subtiles = [event.count for event in stores if event.what == "store" and event.tensor is tensor]
+        results, count = subtiles.count(0), max(subtiles) + 1
+        if subtiles != list(range(count)) * results:
+            raise ProtocolError(f"of {results} results, the subtiles {subtiles} are stored")
+    packs = [event.what == "pack" for event in stores]
+    if any(packs) and packs != ([True] + [False] * count) * (tiles - 1) + [False] * count:
         raise ProtocolError(f"of {tiles} results, all but the last delayed, {results} are stored before the next one")
 
 
@@ -249,13 +249,13 @@ def _check_sums(events: Sequence[Event]) -> None:
     for event in events:
         if event.what == "store":
             if event.base in unread:
-                raise ProtocolError(f"piece {event.count} is written over sums that other warps have yet to add up")
+                raise ProtocolError(f"subtile {event.count} is written over sums that other warps have yet to reduce")
             stored.add(event.base)
-        elif event.what == "deal out" and event.base in stored:
+        elif event.what == "scatter" and event.base in stored:
             raise ProtocolError("sums are sent to a place that results are stored through")
-        elif event.what == "add up":
+        elif event.what == "reduce":
             unread.add(event.base)
-        elif event.what == "meet":
+        elif event.what == "barrier":
             unread.clear()
 
 
@@ -288,7 +288,7 @@ def _check_written_buffer(events: Sequence[Event], buffer: Value, stages: int) -
             unmet |= {read} - {-1}
         elif event.what == "finish":
             del under_way[: max(0, len(under_way) - event.count)]
-        elif event.what == "meet":
+        elif event.what == "barrier":
             unmet = {*under_way} - {-1}
             written = "by all" if written else ""
         elif event.what == "write" and event.reads[0][0] is buffer:

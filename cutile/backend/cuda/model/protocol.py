@@ -1,8 +1,8 @@
 """The pipelines of a lowered kernel as data: the events of producer and consumers.
 
 They share stages of buffers, and two barriers for each (`ops/pipeline.py`). The events come in the order in which the
-IR runs. Events of results that consumers store through shared memory are among them. `rings.py` checks the pipelines,
-`properties.py` the rest.
+IR runs. Events of results that consumers store through shared memory are among them. `pipelines.py` checks the
+pipelines, `properties.py` the rest.
 """
 
 from __future__ import annotations
@@ -79,15 +79,15 @@ class Event:
     """One event of a pipeline, of a result, or of an operand that consumers write.
 
     Events of a pipeline: acquire, load, wait, begin (a product), finish (wait for products), release; read (threads
-    read a stage themselves); take over, hand over (the order barrier). Events of results: keep (a delayed result, as
-    words), fill (write a place in shared memory), store (TMA begins), deal out and add up (a cluster's partial sums),
-    meet (a barrier of the consumers). Event of an operand: write.
+    read a stage themselves); order wait, order arrive (the order barrier of ping-pong). Events of results: pack (a
+    delayed result, as words), fill (write a place in shared memory), store (TMA begins), scatter and reduce (a
+    cluster's partial sums), barrier (of the consumers). Event of an operand: write.
 
     Attributes:
         what: its name.
         count: the stage counter, which is an iteration over all tile blocks; -1 of a product that reads nothing of this
             pipeline. Of `finish`, the products that may still be under way; of `store`, the number of the subtile; of
-            `take over`, how often before.
+            `order wait`, how often before.
         nbytes: bytes that are copied or announced, of `load` and `acquire`.
         place: the number of the place that is filled or stored.
         pending: stores that TMA may still be reading when the place is filled.
@@ -127,7 +127,7 @@ class Protocol:
         reads: the first warpgroup's events.
         others: the other warpgroups' events, if they differ.
         pingpong: whether each warpgroup has tile blocks, and so iterations, of its own.
-        handing: of a ping-pong kernel, the warps of a warpgroup that hand over.
+        handing: of a ping-pong kernel, the warps of a warpgroup that arrive on the order barrier.
     """
 
     stages: int
@@ -173,22 +173,22 @@ _FOLDED: dict[type[Op], Callable[[int, int], int]] = {
     And: _both,
 }
 """Operations whose result is known if their operands are."""
-OF_RESULTS = ("keep", "fill", "store", "deal out", "add up", "meet", "write")
+OF_RESULTS = ("pack", "fill", "store", "scatter", "reduce", "barrier", "write")
 """Events that are not of a pipeline, but of results, or of operands that consumers write."""
 
 
 class _Walk:
     """Runs the numbers of the producer, or of one warpgroup, and gives the events.
 
-    A number that only a launch knows, such as the iterations of a main loop, is taken for `turns`. A thread block goes
-    through all splits of all tile blocks, or has the split `piece` of the last tile block.
+    A number that only a launch knows, such as the trip count of a main loop, is taken for `iterations`. A thread block
+    goes through all splits of all tile blocks, or has the split `piece` of the last tile block.
     """
 
     def __init__(
         self,
         layouts: Mapping[str, Layout],
         blocks: int,
-        turns: int,
+        iterations: int,
         pieces: int,
         group: int = 0,
         *,
@@ -200,7 +200,7 @@ class _Walk:
         self.blocks = blocks
         self.piece = piece
         self.group = group
-        self.turns = turns
+        self.iterations = iterations
         self.taken = 0
         self.pieces = pieces
         self.known: dict[Value, Any] = {}
@@ -208,7 +208,7 @@ class _Walk:
         self.conditions = conditions
 
     def number(self, value: Value) -> Any:
-        return self.known.get(value, self.turns)
+        return self.known.get(value, self.iterations)
 
     def events(self, block: Block) -> Iterator[Event]:
         for op in block.operations:
@@ -241,12 +241,12 @@ class _Walk:
         return _FOLDED[type(op)](self.number(op.x), self.number(op.y))
 
     def extreme(self, op: Min | Max) -> None:
-        if not self.stays_unknown(op):  # an unknown bound: a loop that ends there has `turns` iterations
+        if not self.stays_unknown(op):  # an unknown bound: a loop that ends there has so many `iterations`
             extreme = min if isinstance(op, Min) else max
             self.known[op.result] = extreme(self.number(op.x), self.number(op.y))
 
     def work_unit(self, op: WorkUnit) -> None:
-        splits, whole = self.number(op.pieces), self.iterations(op)
+        splits, whole = self.number(op.pieces), self.range_of(op)
         tile, split = divmod(self.number(op.unit), splits)
         first, last = (whole.start + len(whole) * end // splits * whole.step for end in (split, split + 1))
         self.known.update(zip(op.results, (tile, split, first, last), strict=True))
@@ -285,7 +285,7 @@ class _Walk:
 
     def reduce(self, op: Reduce) -> Iterator[Event]:
         if warp_mask(self.layouts[op.attributes["source"]], op.axis):  # warps meet between their parts and all of them
-            yield Event("meet", 0)
+            yield Event("barrier", 0)
 
     def release(self, op: PipelineRelease) -> Iterator[Event]:
         if self.number(op.condition):
@@ -307,14 +307,14 @@ class _Walk:
     def assume_range(self, start: Value, stop: Value) -> None:
         """Take the first of two bounds for 0, if only a launch knows both.
 
-        A loop between them then has `turns` iterations.
+        A loop between them then has so many `iterations`.
         """
         if start not in self.known and stop not in self.known:
             self.known[start] = 0
 
-    def iterations(self, op: For | TripCount | WorkUnit) -> range:
+    def range_of(self, op: For | TripCount | WorkUnit) -> range:
         self.assume_range(op.start, op.stop)
-        self.known.setdefault(op.start, self.turns)  # other operations must see the same number
+        self.known.setdefault(op.start, self.iterations)  # other operations must see the same number
         start, stop, step = (self.number(bound) for bound in (op.start, op.stop, op.step))
         if step == 0:
             raise ProtocolError(f"{op.name} has the step 0, and never ends")
@@ -324,7 +324,7 @@ class _Walk:
         # A loop without stages may be in one role alone. The other role does not see the bounds assumed for it.
         outside = None if _has_stages(op) else dict(self.known)
         carried = [self.known.get(value) for value in op.carried]
-        for count in self.iterations(op):
+        for count in self.range_of(op):
             self.known[op.induction] = count
             self.carry(op.body.arguments[1:], carried)
             yield from self.events(op.body)
@@ -333,12 +333,12 @@ class _Walk:
         self.carry(op.results, carried)
 
     def while_loop(self, op: While) -> Iterator[Event]:
-        """A loop whose condition only a launch may know: it then has `turns` iterations."""
+        """A loop of `iterations`, where only a launch may know its condition."""
         carried = [self.known.get(value) for value in op.carried]
         for iteration in itertools.count():
             self.carry(op.condition.arguments, carried)
             yield from self.events(op.condition)
-            if not self.known.get(op.condition.terminator.operands[0], iteration < self.turns):
+            if not self.known.get(op.condition.terminator.operands[0], iteration < self.iterations):
                 break
             self.carry(op.body.arguments, carried)
             yield from self.events(op.body)
@@ -373,7 +373,7 @@ _NUMBERS: Mapping[type[Op], Callable[[_Walk, Any], Any]] = {
     FirstTile: _Walk.first_tile,
     TileStep: lambda walk, op: op.pingpong if walk.piece is None else walk.blocks * walk.pieces,
     Elected: lambda walk, op: True,
-    TripCount: lambda walk, op: len(walk.iterations(op)),
+    TripCount: lambda walk, op: len(walk.range_of(op)),
     FirstIteration: lambda walk, op: walk.group * walk.number(op.iterations),
     NumTileBlocks: lambda walk, op: walk.blocks if op.axis == 0 else 1,
     WarpgroupIndex: lambda walk, op: walk.group,
@@ -405,13 +405,13 @@ _STEPS: Mapping[type[Op], Callable[[_Walk, Any], Iterable[Event] | None]] = {
     WriteOperand: lambda walk, op: [Event("write", 0, reads=((op.buffer, walk.number(op.counter)),))],
     DotWait: lambda walk, op: [Event("finish", op.pending)],
     PipelineRelease: _Walk.release,
-    OrderBarrierWait: lambda walk, op: [Event("take over", walk.number(op.number) // walk.number(op.step))],
-    OrderBarrierArrive: lambda walk, op: [Event("hand over", 0)],
-    PackPairs: lambda walk, op: [Event("keep", 0)],
-    PackQuads: lambda walk, op: [Event("keep", 0)],
-    ScatterPartials: lambda walk, op: [Event("deal out", 0, base=id(op.place))],
-    ReducePartials: lambda walk, op: [Event("add up", 0, base=id(op.place[0]))],
-    Barrier: lambda walk, op: [Event("meet", 0)],
+    OrderBarrierWait: lambda walk, op: [Event("order wait", walk.number(op.number) // walk.number(op.step))],
+    OrderBarrierArrive: lambda walk, op: [Event("order arrive", 0)],
+    PackPairs: lambda walk, op: [Event("pack", 0)],
+    PackQuads: lambda walk, op: [Event("pack", 0)],
+    ScatterPartials: lambda walk, op: [Event("scatter", 0, base=id(op.place))],
+    ReducePartials: lambda walk, op: [Event("reduce", 0, base=id(op.place[0]))],
+    Barrier: lambda walk, op: [Event("barrier", 0)],
     **dict.fromkeys((ReduceSum, ReduceProd, ReduceMax, ReduceMin), _Walk.reduce),
     TmaStore: lambda walk, op: _stored(op, walk.layouts[op.attributes["layout"]]),
 }
@@ -419,14 +419,14 @@ _STEPS: Mapping[type[Op], Callable[[_Walk, Any], Iterable[Event] | None]] = {
 
 
 def first_group(
-    function: Function, tiles: int, turns: int, pieces: int = 1, piece: int | None = None
+    function: Function, tiles: int, iterations: int, pieces: int = 1, piece: int | None = None
 ) -> tuple[Event, ...]:
     """The events of a lowered kernel's first warpgroup, in `tiles` tile blocks.
 
-    Each has `turns` iterations. Where `pieces` splits are a cluster, it does the split `piece` of one tile block.
+    Each has so many `iterations`. Where `pieces` splits are a cluster, it does the split `piece` of one tile block.
     """
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
-    walk = _Walk(layouts_of(function), tiles, turns, pieces, piece=piece, conditions=_asked(function))
+    walk = _Walk(layouts_of(function), tiles, iterations, pieces, piece=piece, conditions=_asked(function))
     return tuple(walk.events(roles.consumer))
 
 
@@ -448,8 +448,8 @@ def _asked(function: Function) -> frozenset[Value]:
     return frozenset(conditions)
 
 
-def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> list[Protocol]:
-    """The protocol of each pipeline, for `tiles` tile blocks of `turns` iterations.
+def protocols(function: Function, tiles: int, iterations: int, pieces: int = 1) -> list[Protocol]:
+    """The protocol of each pipeline, for `tiles` tile blocks of `iterations`.
 
     If iterations may be split, one thread block goes through all `pieces` splits of each tile block. If the splits are
     the thread blocks of a cluster, this is the thread block of the last one.
@@ -477,7 +477,7 @@ def protocols(function: Function, tiles: int, turns: int, pieces: int = 1) -> li
     layouts = layouts_of(function)
     piece = pieces - 1 if in_cluster and pieces > 1 else None
     walk = partial(
-        _Walk, layouts, blocks, turns, pieces, piece=piece, pipeline_of=pipeline_of, conditions=_asked(function)
+        _Walk, layouts, blocks, iterations, pieces, piece=piece, pipeline_of=pipeline_of, conditions=_asked(function)
     )
     loads = list(walk().events(roles.producer))
     every = [
@@ -555,13 +555,13 @@ def _seen(events: Iterable[Event], pipeline: Value) -> tuple[Event, ...]:
     return tuple(seen for event in events if (seen := event.seen_from(pipeline)) is not None)
 
 
-def protocol(function: Function, tiles: int, turns: int, pieces: int = 1) -> Protocol | None:
+def protocol(function: Function, tiles: int, iterations: int, pieces: int = 1) -> Protocol | None:
     """The protocol of a lowered kernel's only pipeline; None where it has none.
 
     Raises:
         ProtocolError: there are several.
     """
-    pipelines = protocols(function, tiles, turns, pieces)
+    pipelines = protocols(function, tiles, iterations, pieces)
     if len(pipelines) > 1:
         raise ProtocolError(f"there are {len(pipelines)} pipelines, not one")
     return pipelines[0] if pipelines else None

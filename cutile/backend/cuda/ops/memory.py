@@ -91,7 +91,7 @@ class RowQuotient(Op, name="cuda.row_quotient"):
 
 
 class NegativeExp(Op, name="cuda.negative_exp"):
-    """`e ** -x`, quick if no element is below 0 or has a result that is not normal."""
+    """`e ** -x`, fast if no element is below 0 or has a result that is not normal."""
 
     x: Value = operand(ANY_TILE)
     intrinsic = Intrinsic("math.negative_exp", ("count",))
@@ -120,7 +120,7 @@ class ProductHalf(Op, name="cuda.product_half"):
 class RowExp(Op, name="cuda.row_exp"):
     """`e ** x` over a power of 2, of f16 or bf16 `x` not above `m`.
 
-    The power depends on `m` alone, and is mostly 1 (`intrinsics/math.py`, `row_exp_unit`). It is quick if all results
+    The power depends on `m` alone, and is mostly 1 (`intrinsics/math.py`, `row_exp_unit`). It is fast if all results
     are normal numbers.
     """
 

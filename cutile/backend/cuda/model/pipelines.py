@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from cutile.backend.cuda.model.happens_before import Node, Order
 from cutile.backend.cuda.model.properties import (
     check_failures,
-    check_handing_over,
+    check_order_barrier,
     check_stores,
     check_sums,
     check_written,
@@ -23,17 +23,17 @@ from cutile.ir import Block, For, Function
 
 def _count_loads(protocol: Protocol) -> int:
     """Check that each load announces the bytes that it copies; return their number."""
-    announced: list[int] = []
+    announced: list[int] = []  # bytes, by load
     copied: list[int] = []
     for event in protocol.loads:
         if event.what == "acquire":
             if event.count != len(announced):
-                raise ProtocolError(f"turn {event.count} is acquired as the {len(announced)}th")
+                raise ProtocolError(f"iteration {event.count} is acquired as the {len(announced)}th")
             announced.append(event.nbytes)
             copied.append(0)
         else:
             if event.count != len(announced) - 1:
-                raise ProtocolError(f"turn {event.count} is loaded without having been acquired")
+                raise ProtocolError(f"iteration {event.count} is loaded without having been acquired")
             copied[-1] += event.nbytes
     if announced != copied:
         raise ProtocolError(f"announced are {announced} bytes, copied {copied}")
@@ -50,45 +50,46 @@ class _Runs:
 
     Attributes:
         order: which event happens before which.
-        seen: a reader has seen an iteration's load arrive.
-        over: a reader's product of an iteration is finished.
+        arrival_seen: a reader has seen an iteration's load arrive.
+        read_end: a reader's product of an iteration is finished.
         before_wait: the last event of a reader before it waits for an iteration.
-        seen_handovers: by (the warpgroup that hands over, how often before), the wait of the other one that sees it.
+        order_waits: by (the warpgroup that arrives on the order barrier, how often before), the wait of the other one
+            that sees it.
     """
 
     order: Order
-    seen: Places
-    over: Places
+    arrival_seen: Places
+    read_end: Places
     before_wait: Places
-    seen_handovers: Places
+    order_waits: Places
 
 
-def _order_loads(order: Order, protocol: Protocol, turns: int) -> None:
+def _order_loads(order: Order, protocol: Protocol, iterations: int) -> None:
     """Add the loads: each follows the one before, and the release of its stage."""
     blocks = range(protocol.cluster)
     for block in blocks:
-        for turn in range(turns):
-            loads = ("loads", block, turn)
-            if turn:
-                order.edge(("loads", block, turn - 1), loads)
-            if turn >= protocol.stages:
-                order.edge(("empty", block, turn - protocol.stages), loads)
+        for iteration in range(iterations):
+            loads = ("loads", block, iteration)
+            if iteration:
+                order.edge(("loads", block, iteration - 1), loads)
+            if iteration >= protocol.stages:
+                order.edge(("empty", block, iteration - protocol.stages), loads)
             for other in blocks:  # a block's part of a tile arrives in all of them
-                order.edge(loads, ("full", other, turn))
+                order.edge(loads, ("full", other, iteration))
 
 
-def _order(protocol: Protocol, turns: int) -> _Runs:
-    """The order of a protocol's events, for `turns` loads."""
+def _order(protocol: Protocol, iterations: int) -> _Runs:
+    """The order of a protocol's events, for `iterations` loads."""
     order = Order()
-    seen: Places = {}
-    over: Places = {}
+    arrival_seen: Places = {}
+    read_end: Places = {}
     before_wait: Places = {}
-    seen_handovers: Places = {}
+    order_waits: Places = {}
     blocks = range(protocol.cluster)
-    _order_loads(order, protocol, turns)
+    _order_loads(order, protocol, iterations)
     for reader in range(protocol.groups * protocol.cluster):
         (block, group), under_way, last = divmod(reader, protocol.groups), list[int](), ("starts", reader, 0)
-        handed = 0
+        arrivals = 0
         for place, event in enumerate(protocol.reads_of(reader)):
             node = ("reads", reader, place)
             order.edge(last, node)
@@ -96,40 +97,40 @@ def _order(protocol: Protocol, turns: int) -> _Runs:
             if event.what == "wait":
                 before_wait[reader, event.count] = before
                 order.edge(("full", block, event.count), node)
-                seen[reader, event.count] = node
+                arrival_seen[reader, event.count] = node
             elif event.what == "begin":
                 under_way.append(event.count)
             elif event.what == "read":
-                over[reader, event.count] = node
+                read_end[reader, event.count] = node
             elif event.what == "finish":
                 finished = max(0, len(under_way) - event.count)
-                over.update({(reader, turn): node for turn in under_way[:finished]})
+                read_end.update({(reader, iteration): node for iteration in under_way[:finished]})
                 del under_way[:finished]
             elif event.what == "release":
-                order.edge(node, ("gives up", reader, event.count))
+                order.edge(node, ("releases", reader, event.count))
                 for other in blocks:
                     order.edge(node, ("empty", other, event.count))
-            elif event.what == "hand over":
-                order.edge(node, ("hands over", reader, handed))
-                handed += 1
-            elif event.what == "take over" and (group or event.count):  # the first group's first wait ends at once
+            elif event.what == "order arrive":
+                order.edge(node, ("arrives", reader, arrivals))
+                arrivals += 1
+            elif event.what == "order wait" and (group or event.count):  # the first group's first wait ends at once
                 other, count = (reader - 1, event.count) if group else (reader + 1, event.count - 1)
-                order.edge(("hands over", other, count), node)
-                seen_handovers[other, count] = node
-    return _Runs(order, seen, over, before_wait, seen_handovers)
+                order.edge(("arrives", other, count), node)
+                order_waits[other, count] = node
+    return _Runs(order, arrival_seen, read_end, before_wait, order_waits)
 
 
-def _check_reads(protocol: Protocol, turns: int) -> None:
+def _check_reads(protocol: Protocol, iterations: int) -> None:
     """Check that readers wait for each load, read it, and release its stage once."""
     for event in (event for reads in (protocol.reads, *protocol.others) for event in reads):
-        if event.what == "wait" and event.count >= turns:
-            raise ProtocolError(f"deadlock: turn {event.count} is waited for, {turns} are loaded")
+        if event.what == "wait" and event.count >= iterations:
+            raise ProtocolError(f"deadlock: iteration {event.count} is waited for, {iterations} are loaded")
     every_release = [_releases(reads) for reads in (protocol.reads, *protocol.others)]
     if protocol.pingpong:  # each warpgroup reads the loads of its own tile blocks
-        every_release = [[turn for released in every_release for turn in released]]
+        every_release = [[iteration for released in every_release for iteration in released]]
     for released in every_release:
-        if sorted(released) != list(range(turns)):
-            raise ProtocolError(f"turns {released} are given up, {turns} are loaded")
+        if sorted(released) != list(range(iterations)):
+            raise ProtocolError(f"iterations {released} are released, {iterations} are loaded")
 
 
 def _releases(reads: Sequence[Event]) -> list[int]:
@@ -142,18 +143,20 @@ def _releases(reads: Sequence[Event]) -> list[int]:
             waited.add(event.count)
         elif event.what == "begin":
             if event.count not in waited and event.count >= 0:
-                raise ProtocolError(f"turn {event.count} is read without having been waited for")
+                raise ProtocolError(f"iteration {event.count} is read without having been waited for")
             under_way.append(event.count)
         elif event.what == "finish":
             del under_way[: max(0, len(under_way) - event.count)]
         elif event.what == "read":
             if event.count not in waited or event.count in released:
-                raise ProtocolError(f"turn {event.count} is read by threads before it arrives, or given up")
+                raise ProtocolError(
+                    f"iteration {event.count} is read by threads before it arrives, or when it is released"
+                )
         elif event.what == "release":
             if event.count in under_way:
-                raise ProtocolError(f"turn {event.count} is given up while its product is under way")
+                raise ProtocolError(f"iteration {event.count} is released while its product is under way")
             if event.count not in waited:
-                raise ProtocolError(f"turn {event.count} is given up without having been waited for")
+                raise ProtocolError(f"iteration {event.count} is released without having been waited for")
             released.append(event.count)
     return released
 
@@ -168,50 +171,63 @@ def check(protocol: Protocol) -> int:
     Raises:
         ProtocolError: a warp waits for ever, or a stage is loaded or read too early.
     """
-    turns = _count_loads(protocol)
+    iterations = _count_loads(protocol)
     readers = range(protocol.groups * protocol.cluster)
     if protocol.arrivals != protocol.sharing * protocol.cluster:
         raise ProtocolError(f"{protocol.sharing * protocol.cluster} groups read, `empty` waits for {protocol.arrivals}")
-    _check_reads(protocol, turns)
-    runs = _order(protocol, turns)
-    order, seen, over = runs.order, runs.seen, runs.over
+    _check_reads(protocol, iterations)
+    runs = _order(protocol, iterations)
+    order = runs.order
     if stuck := order.stuck():
         raise ProtocolError(f"deadlock: {stuck[0]} never happens, nor do {len(stuck) - 1} others")
     _check_phases(protocol, runs)
-    check_handing_over(protocol)
-    for turn in range(turns - protocol.stages):
-        later = turn + protocol.stages
+    check_order_barrier(protocol)
+    for iteration in range(iterations - protocol.stages):
+        later = iteration + protocol.stages
         for block in range(protocol.cluster):
             for reader in readers:
-                if (reader, turn) not in over:
+                if (reader, iteration) not in runs.read_end:
                     continue  # another warpgroup reads it
-                if not order.follows(("loads", block, later), over[reader, turn]):
-                    raise ProtocolError(f"turn {later} is loaded over turn {turn}, which is still being read")
-                gives_up = ("gives up", reader, later)
-                if (reader, later) in over and not order.follows(gives_up, ("empty", block, turn)):
-                    raise ProtocolError(f"turn {later} is given up while others have yet to give up turn {turn}")
-                if reader // protocol.groups == block and not order.follows(("full", block, later), seen[reader, turn]):
-                    raise ProtocolError(f"turn {later} arrives before all have seen that turn {turn} has")
-    return turns
+                if not order.follows(("loads", block, later), runs.read_end[reader, iteration]):
+                    raise ProtocolError(
+                        f"iteration {later} is loaded over iteration {iteration}, which is still being read"
+                    )
+                release = ("releases", reader, later)
+                if (reader, later) in runs.read_end and not order.follows(release, ("empty", block, iteration)):
+                    raise ProtocolError(
+                        f"iteration {later} is released while others have yet to release iteration {iteration}"
+                    )
+                if reader // protocol.groups == block and not order.follows(
+                    ("full", block, later), runs.arrival_seen[reader, iteration]
+                ):
+                    raise ProtocolError(
+                        f"iteration {later} arrives before all have seen that iteration {iteration} has"
+                    )
+    return iterations
 
 
 def _check_phases(protocol: Protocol, runs: _Runs) -> None:
     """Check that each thread that waits for a phase has passed the one before.
 
-    A parity does not tell a phase from the next but one. So also no warpgroup hands over a second time before the other
-    has seen the first time.
+    A parity does not tell a phase from the next but one. So no warpgroup arrives on the order barrier a second time
+    before the other has seen the first arrival.
     """
-    for (reader, count), node in runs.seen_handovers.items():
+    for (reader, count), node in runs.order_waits.items():
         if not runs.order.follows(node, ("starts", reader, 0)):
-            raise ProtocolError(f"a group waits to be handed over to for the {count}th time, which does not happen")
-        again = ("hands over", reader, count + 1)
-        if runs.order.knows(again) and not runs.order.follows(again, node):
-            raise ProtocolError(f"a group hands over for the {count + 1}th time before that was seen")
-    for (reader, turn), before in runs.before_wait.items():
-        earlier = ("full", reader // protocol.groups, turn - protocol.stages)
-        if turn >= protocol.stages and not runs.order.follows(before, earlier):
             raise ProtocolError(
-                f"turn {turn} is waited for before turn {turn - protocol.stages} arrives, which looks the same"
+                f"a warpgroup waits for the {count}th arrival on its order barrier, which does not happen"
+            )
+        again = ("arrives", reader, count + 1)
+        if runs.order.knows(again) and not runs.order.follows(again, node):
+            raise ProtocolError(
+                f"a warpgroup arrives on the order barrier for the {count + 1}th time before the last arrival was seen"
+            )
+    for (reader, iteration), before in runs.before_wait.items():
+        earlier = ("full", reader // protocol.groups, iteration - protocol.stages)
+        if iteration >= protocol.stages and not runs.order.follows(before, earlier):
+            former = iteration - protocol.stages
+            raise ProtocolError(
+                f"iteration {iteration} is waited for before iteration {former} arrives, which looks the same"
             )
 
 
@@ -238,12 +254,12 @@ def check_function(function: Function) -> int:
     divided = any(isinstance(op, KSplits) for op in function.walk())
     if any(isinstance(op, ScatterPartials) for op in function.walk()):
         pieces = int(function.facts["persistent"])
-        several = [(1, turns * pieces, pieces) for turns in (1, stages + 1, 2 * stages + 1)]
+        several = [(1, iterations * pieces, pieces) for iterations in (1, stages + 1, 2 * stages + 1)]
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
     deep = max(1, _deepest(roles.producer) - 1)  # the outermost loop is over tile blocks
-    for tiles, turns, pieces in whole + several * divided:
+    for tiles, iterations, pieces in whole + several * divided:
         # Nested loops share the iterations: each has a root of their number. A check takes the square of the number.
-        each = math.ceil(turns ** (1 / deep))
+        each = math.ceil(iterations ** (1 / deep))
         count += sum(map(check, protocols(function, tiles, each, pieces)))
     return count
 
