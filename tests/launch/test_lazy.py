@@ -361,7 +361,23 @@ def test_a_new_output_is_filled_ahead_of_the_launch(value: float) -> None:
         np.testing.assert_array_equal(op.sync_on(stream).numpy(), np.full((4, 8), value + 1))
 
 
-BYTECODES = {"new, not waited for": 2482, "new, waited for": 3776, "tensor, waited for": 2542}
+@ct.entry(unsafe=True)
+def offset(y: Mut, p: ct.Ptr[f32]):
+    """y = p[0] + y."""
+    y.store(y.load() + p.load())
+
+
+@pytest.mark.parametrize("new", [api.empty, api.zeros])
+def test_a_new_output_beside_a_pointer(new: Callable[..., Any]) -> None:
+    """The fast path knows arguments by their layouts, which pointers lack."""
+    stream = Device("cpu").new_stream()
+    x = api.full(2.5, (3,), f32).sync_on(stream)
+    for _ in range(3):
+        result = offset(new((4, 8), f32).partition((2, 4)), x.device_pointer()).first().unpartition().sync_on(stream)
+        assert new is api.empty or (result.numpy() == 2.5).all()
+
+
+BYTECODES = {"new, not waited for": 2480, "new, waited for": 3774, "tensor, waited for": 2540}
 """Instructions of CPython 3.13 of a launch that `.first().unpartition()` follows; raise none of them unasked.
 
 The launch alone takes the instructions of `test_fastpath.BYTECODES`. Of those of a new output, 480 are the simulated
