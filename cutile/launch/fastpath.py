@@ -285,8 +285,8 @@ def _plan_words(signature: Signature) -> tuple[str, list[str], str]:
 def finder(kernel: KernelCache) -> Callable[[Sequence[Checked], tuple[Any, ...]], tuple[Plan, Grid] | None]:
     """Make the function that finds the plan and the grid for checked arguments.
 
-    It returns None where the general way has to look: for a specialization that no call has made yet, say. Pointers have
-    no layouts, so their kernels are always left to it.
+    It returns None where the general way has to look: for a specialization that no call has made yet, say. Pointers
+    have no layouts, so their kernels are always left to it.
     """
     signature = kernel.signature
     if any(each.kind == "pointer" for each in signature.parameters):
