@@ -15,6 +15,7 @@ A storage has no shape and no dtype. `lease.py` checks that two operations do no
 from __future__ import annotations
 
 import gc
+import time
 from typing import TYPE_CHECKING
 
 from cuda_async.core.event import WAIT_SLICE_S
@@ -32,6 +33,10 @@ __all__ = ("Storage",)
 _MAX_READERS = 16
 """Streams that an allocation keeps as its readers. With more, those whose reads are done are forgotten: a program that
 makes a stream for each read would keep all its streams. Few programs have more streams at once."""
+
+_MEETING_LIMIT_S = 1.0
+"""Seconds that an allocation without memory waits behind collectives of the CPU, which may need a later call of its
+thread. Ranks that only come late are seldom later."""
 
 
 _lock = new_lock()  # held while the records of a use on another stream replace earlier ones; waits for nothing
@@ -160,15 +165,24 @@ class _Allocation:
 
 
 def _wait_for_frees(stream: Stream) -> None:
-    """Free memory whose storages are gone, and wait for that: better than to fail."""
+    """Free memory whose storages are gone, and wait for that: better than to fail.
+
+    The caller may hold the submission lock of `stream`. The device's own work takes no such lock, so the wait ends. A
+    collective of the CPU alone may need other threads, which may wait for that lock, or a later call of this one.
+    """
     from cuda_async.core.policy import policy_streams
 
     stream.device.collect()
-    for user in {stream, *policy_streams(stream.device)}:  # the streams that are known; others free when they can
+    end = time.monotonic() + _MEETING_LIMIT_S
+    # The streams that are known; others free when they can. The order does not matter, since all are waited for.
+    streams = {stream, *policy_streams(stream.device)}
+    for user in streams:
         event = stream.device.record_event(user.driver)
         try:
             while not event.wait(WAIT_SLICE_S):
-                pass
+                # Any of the streams: this one may follow it.
+                if time.monotonic() > end and any(each.driver.parked for each in streams):
+                    return
         finally:  # also where Ctrl-C ends the wait
             stream.device.return_event(event)
 
