@@ -76,6 +76,9 @@ class Generator:
         handle = ctypes.c_void_p()
         _call("curandCreateGenerator", ctypes.byref(handle), _PHILOX4_32_10)
         self._handle = handle
+        # Held from the seed to the numbers. Callers hold their stream's submission lock, which is not enough: each
+        # `Stream.borrow_raw` of one handle makes a stream with a lock of its own.
+        self._lock = new_lock()
         _call("curandSetStream", handle, stream)
 
     @classmethod
@@ -93,14 +96,17 @@ class Generator:
 
     def uniform(self, address: int, count: int, bits: int, seed: int) -> None:
         """Enqueue `count` numbers of 32 or 64 bits, uniform in (0, 1]."""
-        self._seed(seed)
-        _call("curandGenerateUniform" if bits == 32 else "curandGenerateUniformDouble", self._handle, address, count)
+        name = "curandGenerateUniform" if bits == 32 else "curandGenerateUniformDouble"
+        with self._lock:
+            self._seed(seed)
+            _call(name, self._handle, address, count)
 
     def normal(self, address: int, count: int, bits: int, seed: int, mean: float, std: float) -> None:
         """Enqueue `count` normally distributed numbers of 32 or 64 bits.
 
         The count must be even: cuRAND draws normal numbers in pairs, and refuses an odd count.
         """
-        self._seed(seed)
         name = "curandGenerateNormal" if bits == 32 else "curandGenerateNormalDouble"
-        _call(name, self._handle, address, count, mean, std)
+        with self._lock:
+            self._seed(seed)
+            _call(name, self._handle, address, count, mean, std)
