@@ -57,20 +57,20 @@ _lock = new_lock()
 class Generator:
     """A Philox4x32-10 generator on one stream.
 
-    The caller makes the stream's device current.
+    The caller makes the stream's device current, and holds the stream's submission lock: an operation's `execute` does.
 
     Raises:
-        ContextError: cuRAND was not found.
+        ContextError: cuRAND was not found, or lacks a function.
         DriverError: cuRAND failed.
     """
 
     def __init__(self, ordinal: int, stream: int) -> None:
         try:
             _library()
-        except Exception as error:
+        except Exception as error:  # also a library that lacks a function; the error says which it is
             raise ContextError(
                 ordinal,
-                f"random numbers on a GPU come from cuRAND, which was not found ({error}); install the CUDA extra: "
+                f"random numbers on a GPU come from cuRAND, which did not load ({error}); install the CUDA extra: "
                 f"{install_command('cuda')}, or draw them on the CPU and copy them",
             ) from error
         handle = ctypes.c_void_p()
@@ -83,7 +83,11 @@ class Generator:
 
     @classmethod
     def of(cls, ordinal: int, stream: int) -> Generator:
-        """The generator of a stream. It is never destroyed, as handles of streams are not."""
+        """The generator of a stream's handle.
+
+        It is never destroyed, as handles of our streams are not: the next stream gets them (`CudaDriver.take_back`).
+        That stream may have the old generator, since each draw begins with a seed and an offset.
+        """
         with _lock:
             generator = _generators.get((ordinal, stream))
             if generator is None:
@@ -104,7 +108,8 @@ class Generator:
     def normal(self, address: int, count: int, bits: int, seed: int, mean: float, std: float) -> None:
         """Enqueue `count` normally distributed numbers of 32 or 64 bits.
 
-        The count must be even: cuRAND draws normal numbers in pairs, and refuses an odd count.
+        The count must be even: cuRAND draws normal numbers in pairs, and refuses an odd count. For
+        one, callers allocate a spare element and draw that, too.
         """
         name = "curandGenerateNormal" if bits == 32 else "curandGenerateNormalDouble"
         with self._lock:
