@@ -108,8 +108,8 @@ class Generator:
     def normal(self, address: int, count: int, bits: int, seed: int, mean: float, std: float) -> None:
         """Enqueue `count` normally distributed numbers of 32 or 64 bits.
 
-        The count must be even: cuRAND draws normal numbers in pairs, and refuses an odd count. For
-        one, callers allocate a spare element and draw that, too.
+        The count must be even: cuRAND draws normal numbers in pairs, and refuses an odd count. For one,
+        callers allocate a spare element and draw that, too.
         """
         name = "curandGenerateNormal" if bits == 32 else "curandGenerateNormalDouble"
         with self._lock:
