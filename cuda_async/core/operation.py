@@ -177,6 +177,7 @@ class Operation(ABC, Generic[T_co]):
         except OwnershipError:
             self._give_back()
             self._state = _DISCARDED
+            self._used = user_site()
             raise
 
     def parts(self) -> Iterable[Operation[Any]]:
