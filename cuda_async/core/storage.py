@@ -272,7 +272,7 @@ class Storage:
     def borrow(cls, stream: Stream, address: int, nbytes: int, *, keep: object | None = None) -> Storage:
         """Wrap memory that somebody else owns; never freed.
 
-        `keep` is held until its users are done.
+        `keep` is held as long as the storage lives. Work that is lent the storage holds it until that work is done.
 
         Raises:
             ValueError: `nbytes` is negative.
