@@ -1,7 +1,7 @@
 """Intervals of integers, which decide in how many bits they are computed.
 
     x.shape[0]                          1 .. the largest extent that a launch takes
-    64 * ct.get_tile_block_id()[0]      0 .. 64 * the largest index: a grid's axis has no more blocks than that of a `Mut` tiles
+    64 * ct.get_tile_block_id()[0]      0 .. 64 * the largest index, by the tiles of a `Mut` along that axis
     x.shape[0] * x.shape[1]             more than 32 bits hold
 
 Operations on intervals follow Python's on whole numbers, but division by zero gives 0, as in kernels (`FloorDiv` in
