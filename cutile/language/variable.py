@@ -1,5 +1,7 @@
 """Variables of the device: one element each, kept from launch to launch.
 
+A kernel names them as it names constants.
+
     served = ct.Global(ct.i32, 0)                  # at the top of a module
 
     @ct.entry
