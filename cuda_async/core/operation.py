@@ -43,21 +43,30 @@ class Operation(ABC, Generic[T_co]):
     """Whether dropping an operation of this class without running it is likely a mistake."""
 
     titled: ClassVar[bool] = False
-    """Whether its label is the user's call, so that a warning names it and not its parts."""
+    """Whether its label is the user's call, so that a warning names it and not its parts.
+
+    True of the `map` at the end of a library's composition (`combinators.Titled`).
+    """
 
     graph_node: bool = False
     """Whether it can be recorded in a graph scope: it neither allocates nor frees memory."""
 
     is_step: ClassVar[bool] = False
-    """Whether it does something with the result of another, its `parent`, and no more."""
+    """Whether it does something with the result of another, its `parent`, and no more.
+
+    True of `then`, `map` and their like (`combinators.py`).
+    """
 
     arity: int | None = None
-    """The length of the tuple that the operation yields, where it is known before it runs."""
+    """The length of the tuple that the operation yields, where it is known before it runs.
+
+    `zip` of two operations has 2. None for an operation that yields no tuple.
+    """
 
     def __init__(self, site: Place | None = None) -> None:
         self._place: Place = user_site(self) if site is None else site
         self._leases: list[Lease] = []
-        self._token = object()
+        self._token = object()  # the owner of its leases, which must not keep the operation alive
         self._state = BUILT
         self._used: Place | None = None
 
@@ -68,7 +77,10 @@ class Operation(ABC, Generic[T_co]):
 
     @property
     def place(self) -> Place:
-        """`site` in the form in which it was noted: cheap to pass on, dear to read."""
+        """`site` as it was noted: a code object and an offset, or a file and a line.
+
+        The line is found when somebody asks for `site`, which takes time.
+        """
         return self._place
 
     # -- for subclasses -----------------------------------------------------------------------
@@ -81,7 +93,9 @@ class Operation(ABC, Generic[T_co]):
         """As `execute`: a generator that yields inner operations and gets their results.
 
         Its runner executes them in a loop, so that operations may nest deeply without recursion. None, as here, is
-        always right. A class that overrides this has `execute` return `context.drive(self)`.
+        always right: `execute` is called then.
+
+        A class that overrides this has `execute` return `context.drive(self)`.
         """
         return None
 
@@ -95,8 +109,9 @@ class Operation(ABC, Generic[T_co]):
     def fast_path(self, *, waited: bool) -> Callable[[Stream], T_co] | None:
         """A function that does what `execute` does on a stream, without a run; or None.
 
-        For an operation that needs none of a run's records: it brings nothing to the host, `written` has the memory
-        that it makes, and `failed_part` the part that failed. None, as here, is always right.
+        A run (`run.py`) follows an operation until the device is done: it records memory, callbacks and failures. This
+        is for an operation that needs none of that. It brings nothing to the host, `written` has the memory that it
+        makes, and `failed_part` the part that failed. None, as here, is always right.
 
         Args:
             waited: whether this object lives until the device is done. If not, the work must not need anything that
@@ -122,8 +137,11 @@ class Operation(ABC, Generic[T_co]):
 
         Else None, as here.
 
-        An outline is a library's own. It has those methods of the result whose results have outlines, too. Its ops make
-        new memory, which they may fill with one value, and do no more.
+        An outline is an object of the library that has made the operation. The outline of `api.zeros((3,))` has the
+        method `partition`, as its result has. So that of `api.zeros((3,)).partition((2,))` is known, too. It has no
+        methods whose results depend on memory.
+
+        An operation with an outline makes new memory, which it may fill with one value, and does no more.
         """
         return None
 
@@ -159,6 +177,7 @@ class Operation(ABC, Generic[T_co]):
         except OwnershipError:
             self._give_back()
             self._state = _DISCARDED
+            self._used = user_site()
             raise
 
     def parts(self) -> Iterable[Operation[Any]]:
@@ -174,8 +193,10 @@ class Operation(ABC, Generic[T_co]):
         waiting = list(self.parts())
         while waiting:  # not by recursion: operations nest deeply
             part: Any = waiting.pop(0)
+            # A class that does not override this method has its parts put into the list. (The casts are for pyright,
+            # which knows no type of such a method.)
             if cast("Any", type(part)).preparations is cast("Any", Operation).preparations:
-                waiting[:0] = part.parts()  # this very method: its recursion is done here
+                waiting[:0] = part.parts()
             else:
                 yield from part.preparations(device)
 
@@ -282,7 +303,7 @@ class Operation(ABC, Generic[T_co]):
         self._state = _DISCARDED
         self._used = used
         end(self._leases)
-        self._give_back()
+        self._give_back()  # subclasses give back more than leases: a raw launch its borrowed partitions
         return self.parts()
 
     def _give_back(self) -> None:
@@ -303,6 +324,7 @@ class Operation(ABC, Generic[T_co]):
             ".shared() before its first use to give its result to several consumers."
         )
 
+    # A default, since the globals of this module may be gone when the interpreter ends.
     def __del__(self, _is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         try:
             state = self._state
@@ -334,7 +356,7 @@ class Operation(ABC, Generic[T_co]):
         waiting: list[Any] = list(self.parts())
         while waiting:  # not by recursion: operations nest deeply
             op = waiting.pop()
-            if op.__class__.warns is not cast("Any", Operation).warns:  # else its recursion is done here
+            if op.__class__.warns is not cast("Any", Operation).warns:  # else its parts are put into the list
                 if op.warns():
                     return True
             elif op.has_effects:

@@ -1,10 +1,12 @@
 """Policies: which stream an operation runs on.
 
 call                          the stream is chosen by           the wait is that of
-op.sync()                     the default device's policy       the calling thread
+op.sync()                     `with stream:`, else the policy   the calling thread
 op.sync_on(stream)            the caller                        the calling thread
-await op                      the default device's policy       the task
+await op                      `with stream:`, else the policy   the task
 op.schedule(policy)           the policy, at this call          whoever awaits the future
+
+The policy of `op.sync()` and `await op` is the default device's.
 """
 
 from __future__ import annotations
@@ -54,9 +56,9 @@ class SchedulingPolicy(Protocol):
 class StreamPoolRoundRobin:
     """`size` streams of one device in turn: 0, 1, 2, 3, 0, ...
 
-    A stream on which a collective of the CPU waits for other ranks is skipped. The other ranks may be threads of this
-    process, whose work must not wait behind the collective. Where a collective waits on each stream, the work gets a
-    new stream.
+    A stream on which a collective of the CPU waits for other ranks is *parked*, and is skipped. The other ranks may be
+    threads of this process, whose work must not wait behind the collective. Where each stream is parked, the work gets
+    a new stream, which lives as long as somebody holds it.
 
     Raises:
         ValueError: `size` is less than 1.
@@ -75,7 +77,7 @@ class StreamPoolRoundRobin:
             )
         self.device = as_device(device)
         self.streams = tuple(self.device.new_stream() for _ in range(size))
-        self._turn = itertools.count()  # next() is atomic
+        self._turn = itertools.count()  # next() is atomic under the GIL, which the Makefile asks for
 
     def next_stream(self) -> Stream:
         """The stream whose turn it is."""
@@ -84,6 +86,8 @@ class StreamPoolRoundRobin:
 
     def _unparked(self) -> Stream:
         """A stream on which no collective waits."""
+        # Other threads take turns meanwhile, so that a stream may be asked twice and another not at all. At worst there
+        # is one new stream too many.
         streams = [self.streams[next(self._turn) % len(self.streams)] for _ in self.streams]
         return next((stream for stream in streams if not stream.driver.parked), None) or self.device.new_stream()
 
@@ -106,7 +110,7 @@ class SingleStream:
 
     Args:
         device: the stream's device.
-        sm_margin: multiprocessors that its kernels leave free; see `Device.new_stream`.
+        sm_margin: multiprocessors that its kernels leave free; see `Device.new_stream`, also for None.
     """
 
     def __init__(self, device: Device | int | str, *, sm_margin: int | None = 0) -> None:
@@ -127,6 +131,7 @@ class SingleStream:
 
 
 _lock = new_lock()
+"""Held while a device's policy is set, for all devices: that happens once or twice in a process."""
 
 
 def global_policy(device: Device | int | str | None = None) -> SchedulingPolicy:
@@ -187,7 +192,11 @@ def expect_policy(policy: object) -> None:
 
 
 def policy_streams(device: Device) -> Iterable[Stream]:
-    """The streams of the device's policy; none where the policy is a user's."""
+    """The streams of the device's policy; none where the policy is a user's.
+
+    A user's policy need not have a list of streams. So an allocation without memory waits for the frees of its own
+    stream alone then (`storage.py`), and may fail although frees on other streams are under way.
+    """
     policy = device.policy
     if isinstance(policy, StreamPoolRoundRobin):
         return policy.streams

@@ -1,5 +1,8 @@
 """`Storage`: memory of a device, which orders its uses on several streams.
 
+A stream numbers the pieces of work that are enqueued on it: `sequence` is the number of the last one, and `completed`
+that of the last one known to be done. So `sequence + 1` is the piece that is enqueued next.
+
 Each storage knows its last writer and the readers since then, each as (stream, sequence).
 `use(stream, write=...)` is called before each enqueue that touches the memory. It makes the stream
 wait for the last writer, and before a write for the readers as well. A free waits on its stream for
@@ -15,6 +18,7 @@ A storage has no shape and no dtype. `lease.py` checks that two operations do no
 from __future__ import annotations
 
 import gc
+import time
 from typing import TYPE_CHECKING
 
 from cuda_async.core.event import WAIT_SLICE_S
@@ -32,6 +36,10 @@ __all__ = ("Storage",)
 _MAX_READERS = 16
 """Streams that an allocation keeps as its readers. With more, those whose reads are done are forgotten: a program that
 makes a stream for each read would keep all its streams. Few programs have more streams at once."""
+
+_MEETING_LIMIT_S = 1.0
+"""Seconds that an allocation without memory waits behind collectives of the CPU, which may need a later call of its
+thread. Ranks that only come late are seldom later."""
 
 
 _lock = new_lock()  # held while the records of a use on another stream replace earlier ones; waits for nothing
@@ -78,7 +86,7 @@ class _Allocation:
         if writer is not stream:
             for source, sequence in self.writers():
                 stream.follow(source, sequence)
-        self.readers[stream] = stream.sequence + 1  # the number of the piece that is enqueued next
+        self.readers[stream] = stream.sequence + 1  # covers earlier reads there, whose numbers are lower
         if len(self.readers) > _MAX_READERS:
             self.forget_readers()
 
@@ -98,6 +106,7 @@ class _Allocation:
                 if not self._replace(stream, source, sequence, depend=True):
                     others.append(source)
             for reader, sequence in list(self.readers.items()):
+                # A write behind a read needs no result of it: it is right where the read failed.
                 if self._replace(stream, reader, sequence, depend=False) and self.readers.get(reader) == sequence:
                     del self.readers[reader]
             self.written = stream.sequence + 1
@@ -123,16 +132,21 @@ class _Allocation:
     def forget_readers(self) -> None:
         """Forget reads that are done, and with them streams that nobody else may hold."""
         for reader in list(self.readers):
-            # Its lock is held where it submits a read: another thread's new read must not be forgotten with an old one.
+            # A thread that submits a read holds this lock. So no read is added while we hold it: another thread's new
+            # read must not be forgotten with an old one.
             if reader.submission.acquire(blocking=False):
                 try:
+                    # 0 where another thread has removed it meanwhile: then there is nothing to remove.
                     if self.readers.get(reader, 0) <= reader.completed:
                         self.readers.pop(reader, None)
                 finally:
                     reader.submission.release()
 
     def follow_users(self) -> None:
-        """Order later work of the allocation's stream behind all uses of the memory."""
+        """Order later work of the allocation's stream behind all uses of the memory.
+
+        In order alone (`depend=False`): the memory is given back also where the work that used it failed.
+        """
         for user, sequence in (*self.writers(), *self.readers.items()):
             self.stream.follow(user, sequence, depend=False)
 
@@ -145,12 +159,18 @@ class _Allocation:
         stream.sequence += 1
 
     def in_use(self, *, but: Stream | None = None) -> bool:
-        """Whether a user may be unfinished, except a writer on the stream `but`."""
+        """Whether work that uses the memory may be unfinished.
+
+        A write on the stream `but` does not count.
+        """
         users = [user for user in self.writers() if user[0] is not but] + list(self.readers.items())
         return any(sequence > user.completed for user, sequence in users)
 
     def forget(self) -> None:
-        """Drop `keep` of borrowed memory, on its stream, behind all streams that used it."""
+        """Drop `keep` of borrowed memory, on its stream, behind all streams that used it.
+
+        `ForeignStorage` calls it (`foreign.py`). Other borrowed memory drops `keep` with its storage.
+        """
         self.follow_users()
         self.stream.driver.call(self._drop_keep)
         self.stream.sequence += 1
@@ -160,15 +180,24 @@ class _Allocation:
 
 
 def _wait_for_frees(stream: Stream) -> None:
-    """Free memory whose storages are gone, and wait for that: better than to fail."""
+    """Free memory whose storages are gone, and wait for that: better than to fail.
+
+    The caller may hold the submission lock of `stream`. The device's own work takes no such lock, so the wait ends. A
+    collective of the CPU alone may need other threads, which may wait for that lock, or a later call of this one.
+    """
     from cuda_async.core.policy import policy_streams
 
     stream.device.collect()
-    for user in {stream, *policy_streams(stream.device)}:  # the streams that are known; others free when they can
+    end = time.monotonic() + _MEETING_LIMIT_S
+    # The streams that are known; others free when they can. The order does not matter, since all are waited for.
+    streams = {stream, *policy_streams(stream.device)}
+    for user in streams:
         event = stream.device.record_event(user.driver)
         try:
             while not event.wait(WAIT_SLICE_S):
-                pass
+                # Any of the streams: this one may follow it.
+                if time.monotonic() > end and any(each.driver.parked for each in streams):
+                    return
         finally:  # also where Ctrl-C ends the wait
             stream.device.return_event(event)
 
@@ -243,7 +272,7 @@ class Storage:
     def borrow(cls, stream: Stream, address: int, nbytes: int, *, keep: object | None = None) -> Storage:
         """Wrap memory that somebody else owns; never freed.
 
-        `keep` is held until its users are done.
+        `keep` is held as long as the storage lives. Work that is lent the storage holds it until that work is done.
 
         Raises:
             ValueError: `nbytes` is negative.
@@ -285,6 +314,7 @@ class Storage:
     def order(self, stream: Stream, write: bool) -> None:
         """`use`, for launches: quicker where the last writer is `stream` itself."""
         allocation = self._allocation
+        # `plain`: no recorder and no checker has to be told. `writer is stream`: it is a stream of the right device.
         if allocation.writer is stream and stream.plain and self.error is None:
             if not write:
                 allocation.readers[stream] = stream.sequence + 1
@@ -302,9 +332,10 @@ class Storage:
         """
 
     def write_mark(self) -> tuple[object, int] | None:
-        """The last write as (stream, sequence), to be compared with a later one.
+        """The last write as (stream, sequence).
 
-        None for memory that was allocated here and that nothing has written.
+        A caller compares it with a later one, to tell whether the memory was written in between. None for memory that
+        was allocated here and that nothing has written.
         """
         allocation = self._allocation
         # An allocation counts as a write of its stream, so that other streams wait for it.

@@ -33,7 +33,11 @@ LAUNCH: dict[str, str] = {
     "stream": "an operation is given a stream when it runs: k(...).sync_on(stream)",
     "target": "what inspect compiles for is called arch, such as arch='sm_90a'",
 }
-"""How to write a launch's keyword of another library here, by that keyword."""
+"""How to write a launch's keyword of another library here, by that keyword.
+
+It stands here, since a call takes a keyword that is no parameter for a generic. `entry`, `autotune` and
+`CompileOptions` have tables of their own: the same keyword is written in another way there.
+"""
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ class Specialization:
     parameters: Mapping[str, Type]
     generics: Mapping[str, Any]
     pointers: Mapping[str, DTypeLike] = field(default_factory=lambda: NO_POINTERS)
-    arrangement: Mapping[str, Arranged] = field(default_factory=dict[str, "Arranged"])
+    arrangement: Mapping[str, Arranged] = field(default_factory=dict[str, Arranged])
 
 
 def generic_values(signature: Signature, flat: Sequence[Any] | None, named: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,6 +99,7 @@ def _unknown(signature: Signature, name: str) -> GenericsError:
     elif output:
         remedy = f"the extents of a tile come from the partition: {output}.partition(...)"
     error = GenericsError(f"{signature.name} has no generic {name!r}; {generics}; {remedy}")
+    # A call that gives this name is told of a partition by names, too (`entry.py`).
     error.extent = name if output and name not in LAUNCH else ""
     return error
 
@@ -102,12 +107,13 @@ def _unknown(signature: Signature, name: str) -> GenericsError:
 def _by_generic(signature: Signature, flat: Sequence[Any]) -> list[Any]:
     """One value for each generic, of a flat list.
 
-    If exactly one generic is a shape, its extents may stand in the list one by one.
+    If exactly one generic is a shape, its extents may stand in the list one by one. For a shape S and a dtype E,
+    `.generics([64, 32, f16])` is `.generics([(64, 32), f16])`.
     """
     shapes = [position for position, each in enumerate(signature.generics) if each.kind == "shape"]
     count, extra = len(signature.generics), len(flat) - len(signature.generics)
     if len(shapes) == 1 and extra >= 0:
-        begin = shapes[0]
+        begin = shapes[0]  # all values that other generics leave, from this position on, are its extents
         if not isinstance(flat[begin], tuple | list):
             end = begin + extra + 1
             flat = [*flat[:begin], tuple(flat[begin:end]), *flat[end:]]
@@ -263,7 +269,7 @@ def _tensor_type(
     signature: Signature, parameter: Parameter, fact: TensorFacts, generics: Mapping[str, Any], max_divisibility: int
 ) -> Type:
     layout = fact.layout
-    alignment = max(layout.dtype.bits // 8, min(layout.alignment, max_divisibility))  # as `cap_alignment` has it
+    alignment = max(layout.dtype.bits // 8, min(layout.alignment, max_divisibility))  # as in `declared.py`
     extents: tuple[int | None, ...] = (None,) * len(fact.shape)
     if parameter.kind != "mut" and parameter.extents is not None:
         declared = parameter.extents
@@ -275,7 +281,9 @@ def _tensor_type(
                 for each in declared
             )
         )
+    # Part of the type, so that loads of a tensor without elements fold to their padding: no target meets such a tensor.
     extents = tuple(0 if axis in layout.empty else extent for axis, extent in enumerate(extents))
+    # A `SharedMut` is not stable: any tile block may write it while the kernel runs.
     tensor = TensorType(layout.dtype, extents, layout.strides, alignment, stable=parameter.kind != "shared")
     if layout.tile is None:
         return tensor

@@ -1,10 +1,11 @@
 """Intervals of integers, which decide in how many bits they are computed.
 
     x.shape[0]                          1 .. the largest extent that a launch takes
-    64 * ct.get_tile_block_id()[0]      0 .. 64 * the largest index: a grid has no more blocks than a `Mut` has tiles
+    64 * ct.get_tile_block_id()[0]      0 .. 64 * the largest index, by the tiles of a `Mut` along that axis
     x.shape[0] * x.shape[1]             more than 32 bits hold
 
-Operations on intervals follow Python's on whole numbers, but division by zero gives 0.
+Operations on intervals follow Python's on whole numbers, but division by zero gives 0, as in kernels (`FloorDiv` in
+`ops/arith.py`). A result may lie beyond 64 bits: `weak.computed` takes `I64` for it then, since kernels' integers wrap.
 """
 
 from __future__ import annotations
@@ -39,7 +40,11 @@ class Interval:
         return self.within(Interval.of(dtype))
 
     def meet(self, other: Interval) -> Interval:
-        """The numbers in both; this one where they have none in common."""
+        """The numbers in both; this one where they have none in common.
+
+        No error: the other interval is an assumption, of the author's or of the dtype. Where it contradicts this one,
+        the code runs for no number that keeps it.
+        """
         low, high = max(self.low, other.low), min(self.high, other.high)
         return Interval(low, high) if low <= high else self
 
@@ -83,6 +88,10 @@ def ceil_divided(x: Interval, y: Interval) -> Interval:
 
 
 def _remainder(x: Interval, y: Interval) -> Interval:
+    """The remainders of numbers in `x` by numbers in `y`.
+
+    They have the sign of the divisor, as in Python, and are smaller in magnitude. The divisor 0 gives 0.
+    """
     high = max(y.high - 1, 0)
     if x.low >= 0 and y.low > 0:
         high = min(high, x.high)
@@ -91,17 +100,20 @@ def _remainder(x: Interval, y: Interval) -> Interval:
 
 def _bitwise(x: Interval, y: Interval) -> Interval:
     """The result of `&`, `|` or `^`, which is at most as wide as the wider operand."""
+    # A bit more than the lowest number needs, if that is a negative power of 2. Too wide an interval is safe.
     most = max(abs(end) for each in (x, y) for end in (each.low, each.high))
     high = 2 ** most.bit_length() - 1
     return Interval(0 if x.low >= 0 and y.low >= 0 else -high - 1, high)
 
 
 def _shifted_left(x: Interval, y: Interval) -> Interval:
+    # By more than 63, all bits are gone: `Shl` gives 0. A negative count is unspecified.
     return _corners(lambda a, b: a << b, x, y) if y.within(Interval(0, 63)) else I64
 
 
 def _shifted_right(x: Interval, y: Interval) -> Interval:
-    # Numbers here fit 64 bits, so that a shift by 64 leaves 0 or -1, as any longer one does.
+    # Operands fit 64 bits: `weak` sees to it for scalars, and `whole` refuses other constants. So a shift by 64 leaves
+    # 0 or -1, as any longer one does.
     return _corners(lambda a, b: a >> min(b, 64), x, y) if y.low >= 0 else I64
 
 
@@ -132,12 +144,18 @@ def largest(x: Interval, y: Interval) -> Interval:
 
 
 def length_of(start: int, stop: int, step: int) -> int:
-    """The number of items of a range; `len` gives none above `sys.maxsize`."""
+    """The number of items of a range.
+
+    It stands for `len(range(...))`, which raises above `sys.maxsize`.
+    """
     return max(0, (stop - start + step - (1 if step > 0 else -1)) // step)
 
 
 def counted(start: Interval, stop: Interval, step: Interval) -> Interval:
-    """The values of the variable of `range(start, stop, step)`."""
+    """The values of the variable of `range(start, stop, step)`.
+
+    A step of 0, which makes the range empty in a kernel, has no values: either direction holds for it.
+    """
     up = Interval(start.low, max(stop.high - 1, start.low))
     down = Interval(min(stop.low + 1, start.high), start.high)
     if step.low > 0:

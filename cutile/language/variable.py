@@ -1,11 +1,13 @@
 """Variables of the device: one element each, kept from launch to launch.
 
-served = ct.Global(ct.i32, 0)                  # at the top of a module
+A kernel names them as it names constants.
 
-@ct.entry
-def serve(y: Mut):
-    ticket, _ = served.atomic_add(1)           # over all tile blocks of all launches
-    y.store(ct.broadcast(ticket, y.shape))
+    served = ct.Global(ct.i32, 0)                  # at the top of a module
+
+    @ct.entry
+    def serve(y: Mut):
+        ticket, _ = served.atomic_add(1)           # over all tile blocks of all launches
+        y.store(ct.broadcast(ticket, y.shape))
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from cutile.tile import Tile, live, outside_kernel
 
 
 class DeviceVariable:
-    """What a kernel sees of a `cutile.Global`.
+    """What a kernel sees of a `cutile.Global` (`cutile/host/variables.py`).
 
-    Its accesses are ordered as the program is.
+    Accesses of one tile block happen in program order. They return tokens as other accesses do, for accesses of other
+    memory that are to come after them. WEAK is for a variable that one tile block alone uses, or that all only load.
 
     Attributes:
         dtype: the element type.
@@ -45,11 +48,11 @@ class DeviceVariable:
     ) -> tuple[Tile, Token]:
         """Add to it; its value before, and a token.
 
-        Integers of 32 and 64 bits, and floats.
+        The variable is an i32, i64, u32, u64, f16, bf16, f32 or f64.
         """
         return self._live("atomic_add", value, ordering, scope)
 
     def _live(self, method: str, *args: Any) -> Any:
-        """A call outside of compiled kernels: in an interpreted one, or by mistake."""
+        """A call outside of compiled kernels: of an interpreted kernel, else an error."""
         running = live.get()
         return outside_kernel(f"Global.{method}") if running is None else running.method(self, method, args)

@@ -44,7 +44,9 @@ from cutile.launch.views import TiledView, tiled
 
 _NO_EXTENTS: Mapping[str, Any] = {}
 
-register_internal_package("cutile")  # the site of an op is the line that called the kernel
+# An operation's site is the user's line, not one of ours: of kernels' operations, and of those of `cutile.host`.
+# `import cutile` brings this module, whichever part of it is imported.
+register_internal_package("cutile")
 
 
 class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):

@@ -200,3 +200,13 @@ def test_threads_that_lend_at_once_never_hold_the_same_bytes_together(storage: S
     assert not failures
     assert all(not each.leases for each in shared)
     assert any(refused), "the threads never met: the test shows nothing"
+
+
+def test_an_operation_that_a_refused_argument_discarded_names_the_line(storage: Storage) -> None:
+    held = Part(storage, 0, 256, write=True)
+    late = Part(words(1, count=64).sync(), 0, 4, write=False)  # as a raw launch, which is given arguments one by one
+    with pytest.raises(OwnershipError, match="'late' would be read"):
+        late.lend(Use("late", storage, write=False))
+    with pytest.raises(OwnershipError, match=r"was already discarded at .*test_lease\.py:\d+; "):
+        late.sync()
+    held.discard()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from cuda_async import ContextError, Device, Storage, Stream, value
+from cuda_async import ContextError, Device, OutOfMemoryError, Storage, Stream, value
+from cuda_async.core import storage as storages
 from cuda_async.testing import SimDriver, wait_all_idle
 from tests.cuda_async.work import Affine, Read, launch_affine, words, words_at
 
@@ -208,3 +212,38 @@ def test_borrowed_memory_is_never_freed(sim_device: Device, sim: SimDriver) -> N
     for nbytes in (-1, float("nan")):
         with pytest.raises(ValueError, match="nbytes: expected a number of bytes"):
             Storage.borrow(stream, address, nbytes)  # type: ignore[arg-type]
+
+
+def test_out_of_memory_behind_a_collective_that_waits_for_this_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The frees of such a stream are not waited for without end: its other ranks may come after this call."""
+    monkeypatch.setattr(storages, "_MEETING_LIMIT_S", 0.1)
+    policy, stream = Device.host().new_stream(), Device.host().new_stream()
+    monkeypatch.setattr(storages, "WAIT_SLICE_S", 0.01)
+
+    def policy_streams(device: Device) -> tuple[Stream]:
+        return (policy,)
+
+    monkeypatch.setattr("cuda_async.core.policy.policy_streams", policy_streams)
+    met = threading.Event()
+    finishes: list[Callable[[], None]] = []
+
+    def meet(finish: Callable[[BaseException | None, float | None], None], failure: Any, time: Any) -> None:
+        finishes.append(lambda: finish(None, time))
+        met.set()
+
+    late: list[bool] = []
+
+    def come_late() -> None:
+        late.append(True)
+        finishes[0]()
+
+    policy.meet(lambda: meet)
+    assert met.wait(10)
+    rescue = threading.Timer(10, come_late)  # else a failure of this test would wait for ever
+    rescue.start()
+    with pytest.raises(OutOfMemoryError):
+        Storage.allocate(stream, 1 << 50)
+    rescue.cancel()
+    assert not late
+    finishes[0]()
+    policy.synchronize()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import threading
+import time
 from functools import partial
 from typing import Any, cast
 
@@ -140,3 +142,36 @@ def test_wrong_arguments(host: Device, case: str) -> None:
     make, kind, message = WRONG[case]
     with pytest.raises(kind, match=message):
         make()
+
+
+def test_threads_do_not_mix_draws_of_one_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two streams borrowed from one handle share a generator, and have a submission lock each."""
+    pytest.importorskip("cuda.pathfinder")
+    from cuda_async.driver.cuda import curand
+
+    calls: list[tuple[int, str]] = []
+
+    def call(name: str, *arguments: Any) -> None:
+        calls.append((threading.get_ident(), name))
+        time.sleep(0.001)  # as a call of the library, which releases the GIL
+
+    monkeypatch.setattr(curand, "_library", lambda: None)
+    monkeypatch.setattr(curand, "_call", call)
+    generator = curand.Generator(0, 2)
+    calls.clear()
+
+    def draw() -> None:
+        for _ in range(10):
+            generator.uniform(0, 64, 32, 1)
+            generator.normal(0, 64, 64, 1, 0.0, 1.0)
+
+    threads = [threading.Thread(target=draw) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    draws = [calls[at : at + 3] for at in range(0, len(calls), 3)]
+    assert len(draws) == 80
+    for seed, offset, numbers in draws:
+        assert seed[0] == offset[0] == numbers[0]
+        assert numbers[1] in ("curandGenerateUniform", "curandGenerateNormalDouble")

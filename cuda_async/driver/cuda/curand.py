@@ -57,30 +57,37 @@ _lock = new_lock()
 class Generator:
     """A Philox4x32-10 generator on one stream.
 
-    The caller makes the stream's device current.
+    The caller makes the stream's device current, and holds the stream's submission lock: an operation's `execute` does.
 
     Raises:
-        ContextError: cuRAND was not found.
+        ContextError: cuRAND was not found, or lacks a function.
         DriverError: cuRAND failed.
     """
 
     def __init__(self, ordinal: int, stream: int) -> None:
         try:
             _library()
-        except Exception as error:
+        except Exception as error:  # also a library that lacks a function; the error says which it is
             raise ContextError(
                 ordinal,
-                f"random numbers on a GPU come from cuRAND, which was not found ({error}); install the CUDA extra: "
+                f"random numbers on a GPU come from cuRAND, which did not load ({error}); install the CUDA extra: "
                 f"{install_command('cuda')}, or draw them on the CPU and copy them",
             ) from error
         handle = ctypes.c_void_p()
         _call("curandCreateGenerator", ctypes.byref(handle), _PHILOX4_32_10)
         self._handle = handle
+        # Held from the seed to the numbers. Callers hold their stream's submission lock, which is not enough: each
+        # `Stream.borrow_raw` of one handle makes a stream with a lock of its own.
+        self._lock = new_lock()
         _call("curandSetStream", handle, stream)
 
     @classmethod
     def of(cls, ordinal: int, stream: int) -> Generator:
-        """The generator of a stream. It is never destroyed, as handles of streams are not."""
+        """The generator of a stream's handle.
+
+        It is never destroyed, as handles of our streams are not: the next stream gets them (`CudaDriver.take_back`).
+        That stream may have the old generator, since each draw begins with a seed and an offset.
+        """
         with _lock:
             generator = _generators.get((ordinal, stream))
             if generator is None:
@@ -93,14 +100,18 @@ class Generator:
 
     def uniform(self, address: int, count: int, bits: int, seed: int) -> None:
         """Enqueue `count` numbers of 32 or 64 bits, uniform in (0, 1]."""
-        self._seed(seed)
-        _call("curandGenerateUniform" if bits == 32 else "curandGenerateUniformDouble", self._handle, address, count)
+        name = "curandGenerateUniform" if bits == 32 else "curandGenerateUniformDouble"
+        with self._lock:
+            self._seed(seed)
+            _call(name, self._handle, address, count)
 
     def normal(self, address: int, count: int, bits: int, seed: int, mean: float, std: float) -> None:
         """Enqueue `count` normally distributed numbers of 32 or 64 bits.
 
-        The count must be even: cuRAND draws normal numbers in pairs, and refuses an odd count.
+        The count must be even: cuRAND draws normal numbers in pairs, and refuses an odd count. For one,
+        callers allocate a spare element and draw that, too.
         """
-        self._seed(seed)
         name = "curandGenerateNormal" if bits == 32 else "curandGenerateNormalDouble"
-        _call(name, self._handle, address, count, mean, std)
+        with self._lock:
+            self._seed(seed)
+            _call(name, self._handle, address, count, mean, std)

@@ -1,4 +1,7 @@
-"""Steps of reductions, orders of rows, matrix products as calls of the BLAS."""
+"""Steps of reductions, orders of rows, matrix products as calls of the BLAS.
+
+Each is a call of one function. The file has the name of the largest of the three families.
+"""
 
 from cutile.backend.cpu.emit._text import Expression, Printer, Statement, Text, call
 from cutile.backend.cpu.stage import Gemm, Order, Step
@@ -15,6 +18,7 @@ STEPS = {
 
 
 def _step(printer: Printer, op: Step) -> Text:
+    # Sums and products of unsigned integers have the bits of signed ones; the steps with `_or_nan` are of floats.
     ordered = op.kind in ("reduce_max", "reduce_min")
     suffix = "_unsigned" if ordered and op.acc.tile.dtype.kind == "uint" else ""
     return call(printer, STEPS[op.kind] + suffix, printer.operand(op.acc), printer.operand(op.x))
@@ -25,13 +29,14 @@ GEMMS = {"f32": "sgemm", "f64": "dgemm"}
 
 def _gemm(printer: Printer, op: Gemm) -> None:
     dtype = op.c.tensor.dtype.name
+    # No symbol: the compiled object is kept on disk, and each process loads a BLAS at another address.
     address = printer.parameter(GEMMS[dtype], "i64")
     sizes = ", ".join(printer.operand(value).text for value in (op.rows, op.cols, op.depth))
     a, b, c = (
         ", ".join([printer.name(memory), printer.operand(at).text, printer.operand(step).text])
         for memory, at, step in ((op.a, op.a_at, op.a_step), (op.b, op.b_at, op.b_step), (op.c, op.c_at, op.c_step))
     )
-    # gemm(function, rows, cols, depth, then memory, offset, row step and transposition of a, b and c; beta)
+    # gemm(function, rows, cols, depth; of a and b memory, offset, row step, transposition; of c the first three; beta)
     printer.line(f"{printer.use('gemm')}(", op)
     with printer.indented():
         printer.line(f"{address}, {sizes},")

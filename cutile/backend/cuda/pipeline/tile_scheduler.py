@@ -35,9 +35,9 @@ class TileScheduler:
 
     Attributes:
         number: the number of the current tile block.
-        step: from one of a thread block's tile blocks to the next.
-        first: the number of the thread block's first tile block.
-        total: the number of tile blocks.
+        step: from one of a thread block's tile blocks to the next; of a warpgroup's in a ping-pong kernel.
+        first: the number of the thread block's first tile block; of the warpgroup's in a ping-pong kernel.
+        total: the number of tile blocks, of clusters of them, or of pieces of them where iterations are divided.
         carried: the values carried beside the counters: those of the iteration, and behind the loop its results.
     """
 
@@ -58,22 +58,25 @@ class TileScheduler:
             groups: the number of warpgroups with tile blocks of their own (ping-pong); else 1.
             carried: the first value of `self.carried`.
         """
-        builder, pipelines = self._walk.builder, self._walk.pipelines
-        count, split = self._count(), self._walk.split
+        builder, pipelines, plan = self._walk.builder, self._walk.pipelines, self._walk.plan
+        count, split = self._num_units(), self._walk.split
         self.total = count if split is None else split.units(count)
-        along = {"cluster": self._walk.plan.tiles.cluster, "pingpong": groups}
+        along = {"cluster": plan.tiles.cluster, "pingpong": groups}
         self.first, self.step = (builder.value(kind(**along)) for kind in (ops.FirstTile, ops.TileStep))
         # In a ping-pong kernel the two warpgroups' tile blocks take turns at the stages of one pipeline. So the counter
-        # of the second warpgroup begins behind the iterations of the first one's tile block. Behind each tile block, a
-        # warpgroup's counter skips the iterations of the other one's.
+        # of the second warpgroup begins behind the iterations of the first one's tile block.
         trips = None  # iterations of a tile block's main loop
         if groups > 1:
-            assert self._walk.plan.mainloop is not None
-            start, stop, step = self.hoist(self._walk.plan.mainloop)
+            # `mainloop_rules.py` alone plans ping-pong. Its only product loads both operands in the loop, so they share
+            # a pipeline. It takes no assertions and writes no operands, so there is no other pipeline.
+            assert plan.mainloop is not None
+            assert len(pipelines.values) + len(pipelines.written) == 1
+            start, stop, step = self.hoist(plan.mainloop)
             trips = builder.value(ops.TripCount(start=start, stop=stop, step=step))
         counters = [builder.constant(0) if trips is None else builder.value(ops.FirstIteration(iterations=trips))]
         counters += [builder.constant(0) for _ in (*pipelines.values[1:], *pipelines.written)]
-        if self._walk.plan.tiles.order.taken:
+        if plan.tiles.order.taken:
+            # Only plans of any loops take tile blocks (`rules.py`): no ping-pong, and no result that is carried.
             self._while_there_are(tile, counters)
             return
         number = Value(counters[0].type, "tile")
@@ -82,20 +85,21 @@ class TileScheduler:
         with builder.block(number, *pipelines.counters, *self.carried) as block:
             self._tile(number, tile)
             following = pipelines.counters
-            if trips is not None:
+            if trips is not None:  # skip the iterations of the other warpgroup's tile block
                 following = [builder.value(Add(x=counter, y=trips)) for counter in following]
             builder.yield_(*following, *self.carried)
         loop = For(start=self.first, stop=self.total, step=self.step, carried=(*counters, *carried), body=block)
         self.carried = builder.add(loop).results[len(counters) :]
 
     def _tile(self, number: Value, tile: Callable[[], None]) -> None:
-        context = self._walk
-        self.number = number if self._walk.split is None else self._walk.split.tile_of(number)
-        # As in any loop: an iteration must not write shared memory that other warps still read for the one before.
-        context.loops += 1
+        walk = self._walk
+        self.number = number if walk.split is None else walk.split.tile_of(number)
+        # In a loop, operations that use shared memory begin with a barrier: an iteration must not overwrite what other
+        # warps still read for the iteration before.
+        walk.loops += 1
         tile()
-        context.loops -= 1
-        context.builder.location = None
+        walk.loops -= 1
+        walk.builder.location = None  # the next tile block is computed for no line of the user's
 
     def _while_there_are(self, tile: Callable[[], None], counters: Sequence[Value]) -> None:
         """Add the loop in which a free thread block takes the next tile block."""
@@ -103,6 +107,7 @@ class TileScheduler:
         number, counter = Value(self.first.type, "tile"), Value(self.first.type, "tile_counter")
         pipelines.counters = [Value(value.type, "counter") for value in counters]
         arguments = [Value(value.type) for value in (number, counter, *counters)]
+        # As in MLIR's `scf.while`, each block has arguments of its own; but the condition passes none on to the body.
         with builder.block(*arguments) as condition:
             builder.yield_(builder.value(Lt(x=arguments[0], y=self.total)))
         with builder.block(number, counter, *pipelines.counters) as block:
@@ -110,8 +115,7 @@ class TileScheduler:
             following = self._next_tile(counter)
             counted = builder.value(Add(x=counter, y=builder.constant(1)), "tile_counter")
             builder.yield_(following, counted, *pipelines.counters)
-        carried = (self.first, builder.constant(0), *counters)
-        builder.add(While(carried=carried, condition=condition, body=block))
+        builder.add(While(carried=(self.first, builder.constant(0), *counters), condition=condition, body=block))
 
     def _next_tile(self, counter: Value) -> Value:
         """The next tile block: the producer takes it from a counter, consumers receive it.
@@ -132,12 +136,16 @@ class TileScheduler:
             return number
         builder.add(ops.PipelineWait(pipeline, counter, limited=limited))
         number = builder.value(ops.ReceiveTile(pipeline, through, counter), "next_tile")
-        # Each warp has read the number by itself, and releases the stage by itself.
+        # Each warp has read the number by itself, and releases the stage by itself. `Pipelines.reserve` makes the
+        # pipeline with as many arrivals.
         builder.add(ops.PipelineRelease(pipeline, counter, builder.constant(True, bool_), warps=True))
         return number
 
-    def _count(self) -> Value:
-        """The number of tile blocks, or of clusters of them."""
+    def _num_units(self) -> Value:
+        """The number of tile blocks, or of clusters of them.
+
+        It fits an i32: `grids.py` refuses grids of more than 2**31 - 1 tile blocks.
+        """
         builder, tiles = self._walk.builder, self._walk.plan.tiles
         counts = [builder.value(NumTileBlocks(axis=axis)) for axis in range(3)]
         if tiles.cluster > 1:
@@ -150,10 +158,10 @@ class TileScheduler:
 
         They do not depend on the tile block.
         """
-        context, work = self._walk, work_of(loop.bounds, self._walk.definitions)
-        context.operations([op for op in context.function.body.operations if op in work])
-        context.builder.location = None
-        return [context.lowered[value] for value in loop.bounds]
+        walk, work = self._walk, work_of(loop.bounds, self._walk.definitions)
+        walk.operations([op for op in walk.function.body.operations if op in work])
+        walk.builder.location = None
+        return [walk.lowered[value] for value in loop.bounds]
 
 
 class Indices:
@@ -184,8 +192,8 @@ class Indices:
                 backwards=axis in tiles.order.backwards,
             )
 
-        # A cluster's last tile block may lie beyond the grid: the epilogue compares this axis, though no operation of
-        # the kernel may need it.
+        # The epilogue stores nothing for a tile block beyond the grid, which a cluster's last one may be. So it needs
+        # this axis even where the kernel does not.
         further = [tiles.along] if tiles.cluster > 1 else []
         self._walk.make_block_ids(index, further)
 
@@ -199,26 +207,25 @@ class Indices:
         return [*indices, *(Value(value.type, value.name) for value in self._numbers())]
 
     def _numbers(self) -> list[Value]:
-        late = self.late or []
-        return [value for op in late for value in op.results if not isinstance(op, TileBlockId)]
+        return [value for op in self.late or () for value in op.results if not isinstance(op, TileBlockId)]
 
     def computed(self, is_known: Value, values: Sequence[Value], number: Value) -> tuple[Value, ...]:
         """The late values: `values` if `is_known` holds, else computed now.
 
         Args:
-            is_known: whether an earlier iteration has computed them.
+            is_known: whether an earlier iteration of the main loop has computed them.
             values: what it has computed.
             number: the number of the tile block.
         """
         if not values:  # the kernel needs the index earlier
             return ()
-        context, builder = self._walk, self._walk.builder
+        walk, builder = self._walk, self._walk.builder
 
         def compute() -> Sequence[Value]:
             self.add(number)
-            context.operations(self.late or ())
+            walk.operations(self.late or ())
             builder.location = None
-            return (*context.block_ids.values(), *(context.lowered[value] for value in self._numbers()))
+            return (*walk.block_ids.values(), *(walk.lowered[value] for value in self._numbers()))
 
         results = builder.branch(is_known, lambda: values, compute)
         for result, value in zip(results, values, strict=True):
@@ -229,12 +236,12 @@ class Indices:
         """Use these late values in what is lowered from here on."""
         if not values:
             return
-        context = self._walk
-        context.lowered.update(zip(self._numbers(), values[len(context.block_ids) :], strict=True))
-        context.block_ids = dict(zip(context.block_ids, values, strict=False))
+        walk, count = self._walk, len(self._walk.block_ids)  # indices come first, the other scalars behind them
+        walk.lowered.update(zip(self._numbers(), values[count:], strict=True))
+        walk.block_ids = dict(zip(walk.block_ids, values[:count], strict=True))
         for op in self.late or ():
             if isinstance(op, TileBlockId):
-                context.lowered[op.result] = context.block_ids[op.axis]
+                walk.lowered[op.result] = walk.block_ids[op.axis]
 
 
 def _late(source: Function, plan: Plan) -> list[Op] | None:
@@ -251,7 +258,7 @@ def _late(source: Function, plan: Plan) -> list[Op] | None:
     late: list[Op] = []
     values: set[Value] = set()
     for op in operations[: operations.index(loop)]:
-        if op in plan.guards:  # assertions, which the producer makes
+        if op in plan.guards:  # assertions, which the producer checks
             continue
         if isinstance(op, TileBlockId) or any(value in values for value in reads(op)):
             if not is_scalar_work(op):
