@@ -277,12 +277,12 @@ class Forwarded(_Step[U]):
 class Titled(Map[U]):
     """A `Map` at the end of a library's composition.
 
-    It has the name of the function that the user has called.
+    It has the name of the function that the user has called. Its own function is the library's, and runs nothing.
     """
 
     __slots__ = ("_title",)
 
-    titled = True
+    titled = plain = True
 
     def __init__(self, parent: DeviceOp[T], function: Callable[[T], object], title: str) -> None:
         self._title = title

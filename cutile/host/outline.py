@@ -15,7 +15,7 @@ from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.partition import Partition, as_tile, is_open, is_padded
 from cutile.host.shapes import is_same_shape, new_bytes, row_major_strides
 from cutile.host.tensor import Tensor
-from cutile.launch.views import TiledView, View
+from cutile.launch.views import SharedView, TiledView, View
 
 __all__ = ("PartitionOutline", "TensorOutline", "tensor_outline")
 
@@ -38,10 +38,11 @@ class PartitionOutline:
     See `cutile.launch.lazy.Outline`.
     """
 
-    __slots__ = ("nbytes", "tiled")
+    __slots__ = ("mut", "nbytes", "view")
 
     def __init__(self, tiled: TiledView, nbytes: int) -> None:
-        self.tiled = tiled
+        self.mut = tiled
+        self.view = tiled.view
         self.nbytes = nbytes
 
     def whole(self, view: View) -> Tensor:
@@ -50,22 +51,29 @@ class PartitionOutline:
 
     def part(self, view: View) -> Partition:
         """The partition of these elements, in the place of their tensor."""
-        return Tensor(view).partition(self.tiled.tile)
+        return Tensor(view).partition(self.mut.tile)
 
 
 class TensorOutline:
     """A new tensor with elements, before there is memory."""
 
-    __slots__ = ("_parts", "_view", "nbytes")
+    __slots__ = ("_parts", "nbytes", "shared", "tensor", "view")
+
+    mut = None
 
     def __init__(self, view: View, nbytes: int) -> None:
-        self._view = view
+        self.view = self.tensor = view
+        self.shared = SharedView(view.storage, view.offset, view.dtype, view.shape, view.strides)
         self.nbytes = nbytes
         self._parts: dict[tuple[int, ...], PartitionOutline] = {}
 
     def at(self, storage: Storage) -> Tensor:
         """The tensor in its memory."""
-        return Tensor(self._view.at(storage))
+        return Tensor(self.view.at(storage))
+
+    def part(self, view: View) -> Tensor:
+        """The tensor of these elements."""
+        return Tensor(view)
 
     def partition(self, shape: Any) -> PartitionOutline | None:
         """The outline of the tensor's `partition(shape)`.
@@ -73,16 +81,16 @@ class TensorOutline:
         None where that raises, or has more to say.
         """
         part = self._parts.get(shape) if cast("Any", type(shape)) is tuple else None
-        if part is not None and is_same_shape(part.tiled.tile, shape):
+        if part is not None and is_same_shape(part.mut.tile, shape):
             return part
-        extents = self._view.shape
+        extents = self.view.shape
         try:
             if is_open(shape) or is_padded(shape, extents):
                 return None
             tile = as_tile(shape, extents)
         except (ArgumentError, ArgumentTypeError):
             return None
-        part = PartitionOutline(TiledView(self._view, tile), self.nbytes)
+        part = PartitionOutline(TiledView(self.view, tile), self.nbytes)
         if len(self._parts) < _MAX_TILES:
             self._parts[tile] = part
         return part

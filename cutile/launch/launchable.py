@@ -221,6 +221,7 @@ class Launchable:
         code, defaults: the function's code and keyword defaults, as they were read.
         name: the kernel's name.
         arity: the number of launch parameters; -1 if groups among the arguments must be taken apart first.
+        kinds: of the launch parameters (see `Declared.kind`).
         grouped: whether arguments of a call are groups of the launch's.
         width: arguments of a call. A launch yields as many.
         yields: makes the named tuple that a launch yields, of all its arguments.
@@ -231,13 +232,14 @@ class Launchable:
 
     __slots__ = (
         "_arranged", "_outputs", "_result", "_tensors", "arity", "code", "defaults", "find", "grouped", "kernel",
-        "memo", "name", "named", "recognizers", "width", "yields",
+        "kinds", "memo", "name", "named", "recognizers", "width", "yields",
     )  # fmt: skip
 
     def __init__(self, kernel: KernelCache, result: type[tuple[Any, ...]]) -> None:
         signature = kernel.signature
         named = [(_Named(position, each.title), each.kind) for position, each in enumerate(signature.parameters)]
         self.kernel = kernel
+        self.kinds = tuple(kind for _, kind in named)
         self.code, self.defaults = kernel.function.__code__, kernel.function.__kwdefaults__
         self.name = signature.name
         self.width = len(signature.declared)

@@ -31,16 +31,19 @@ __all__ = ("LazyOp", "NewMemory", "Outline")
 
 
 class Outline(Protocol):
-    """A partition of new memory, before there is memory.
+    """A partition or a tensor of new memory, before there is memory.
 
-    It is the outline of an op that yields the partition.
+    It is the outline of an op that yields it.
 
     Attributes:
-        tiled: the partition's elements, at no address.
+        view: the elements, at no address.
+        mut: a partition's argument of a `Mut` parameter; None of a tensor, which has those of others, `shared` and
+            `tensor`.
         nbytes: the memory that it takes.
     """
 
-    tiled: TiledView
+    view: View
+    mut: TiledView | None
     nbytes: int
 
     def whole(self, view: View) -> Any:
@@ -48,7 +51,7 @@ class Outline(Protocol):
         ...
 
     def part(self, view: View) -> Any:
-        """The partition of these elements."""
+        """The partition or tensor of these elements."""
         ...
 
 
@@ -124,7 +127,7 @@ class LazyOp(LaunchState):
         if len(steps) > 1 and type(select := steps[0]) is Select and type(call := steps[1]) is Forwarded:
             index = select.index % len(self._arguments)
             for position, _, outline in launch[3]:
-                if position == index and call.is_call("unpartition") and not self._launchable.grouped:
+                if position == index and outline.mut and call.is_call("unpartition") and not self._launchable.grouped:
                     return partial(self._enqueue_tensor, launch, position, outline), 2
         return partial(self._enqueue_lazy, launch), 0
 
@@ -137,13 +140,14 @@ class LazyOp(LaunchState):
         position = -1
         if checked.count(None) != len(self._lazy):  # it has run
             return None
+        kinds = launchable.kinds
         for op in self._lazy:  # in the order of the arguments
             position = checked.index(None, position + 1)
             outline: Any = op.outline()
-            tiled = getattr(outline, "tiled", None)
-            if tiled is None:
+            argument = getattr(outline, kinds[position], None)
+            if argument is None:
                 return None
-            checked[position] = tiled
+            checked[position] = argument
             outputs.append((position, op, outline))
         more = self._more
         if more is None:
@@ -174,7 +178,8 @@ class LazyOp(LaunchState):
                     parts[0].failed = parts[-1]
                 raise
             storages.append(storage)
-            checked[position] = view = outline.tiled.view.at(storage)
+            checked[position] = view = outline.view.at(storage)
+            # New memory counts as written, also where the kernel only reads what fills it.
             uses.append((parameters[position].name, storage, True, view.start, view.stop))
         kernel: CompiledKernel | None = plan.memo.get(stream.device)
         if kernel is None or not kernel.unchanged():

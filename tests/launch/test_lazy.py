@@ -93,6 +93,7 @@ def programs(draw: st.DrawFn) -> dict[str, Any]:
         "mistake": draw(st.sampled_from(MISTAKES)),
         "options": draw(st.sampled_from(OPTIONS)),
         "rows": draw(st.sampled_from([4, 6])),
+        "input": draw(st.sampled_from(["tensor", "op"])),
         "tile": draw(st.sampled_from([(2, 4), [2, 4], (2.0, 4), (4, 8)])),
     }
 
@@ -119,7 +120,9 @@ def launch(program: dict[str, Any], stream: Stream, other: Device) -> DeviceOp[A
     """The launch, with its mistake."""
     mistake, shape = program["mistake"], (program["rows"], 8)
     on = other.new_stream() if mistake == "elsewhere" else stream
-    x = api.ones((4, 4) if mistake == "extents" else shape, ct.i32 if mistake == "dtype" else f32).sync_on(on)
+    x: Any = api.ones((4, 4) if mistake == "extents" else shape, ct.i32 if mistake == "dtype" else f32)
+    if program["input"] == "tensor" or mistake in ("lent", "elsewhere"):
+        x = x.sync_on(on)
     if mistake == "lent":
         program["lent"] = api.fill(x, 2.0)
     first, second = (output(kind, shape, program["tile"], stream) for kind in program["outputs"])
@@ -377,7 +380,35 @@ def test_a_new_output_beside_a_pointer(new: Callable[..., Any]) -> None:
         assert new is api.empty or (result.numpy() == 2.5).all()
 
 
-BYTECODES = {"new, not waited for": 2480, "new, waited for": 3774, "tensor, waited for": 2540}
+@ct.entry
+def counted(y: Mut, total: ct.SharedMut, x: Tensor):
+    """y = x + 1, and how many elements there are."""
+    y.store(ct.load_tile_like(x, y) + 1)
+    ct.atomic_add(total, (0,), ct.reduce_sum(ct.reduce_sum(y.inside().astype(f32), 1), 0))
+
+
+def test_new_tensors_of_other_parameters_need_no_run() -> None:
+    """Of a shared parameter, and of one that is read."""
+    stream = Device("cpu").new_stream()
+    for turn in range(3):
+        op = counted(api.empty((4, 8), f32).partition((2, 4)), api.full(2.0, (1,), f32), api.ones((4, 8), f32))
+        assert turn == 0 or op.fast_path(waited=True) is not None
+        out = op.sync_on(stream)
+        assert (out.y.unpartition().numpy() == 2).all()
+        assert out.total.numpy().tolist() == [34.0]
+        assert (out.x.numpy() == 1).all()
+
+
+def test_running_sums_need_no_run(stream: Stream) -> None:
+    with Device("cpu"):
+        x = api.arange(1000, f32).sync()
+        for turn in range(3):
+            op = api.cumsum(x)
+            assert turn == 0 or op.fast_path(waited=True) is not None
+            np.testing.assert_array_equal(op.sync().numpy(), np.cumsum(np.arange(1000.0)))
+
+
+BYTECODES = {"new, not waited for": 2487, "new, waited for": 3781, "tensor, waited for": 2540}
 """Instructions of CPython 3.13 of a launch that `.first().unpartition()` follows; raise none of them unasked.
 
 The launch alone takes the instructions of `test_fastpath.BYTECODES`. Of those of a new output, 480 are the simulated
