@@ -71,6 +71,7 @@ __all__ = (
     "gather_onto",
     "gather_to_new",
     "half_open",
+    "knows_scan_registers",
     "ones",
     "ones_onto",
     "ramp",
@@ -387,10 +388,10 @@ def scan_launch(
 def knows_scan_registers(
     function: Callable[[Any, Any], Any], source: DTypeLike, dtype: DTypeLike, *, contiguous: bool
 ) -> bool:
-    """Whether the registers of a scan are known to suffice for the occupancy of `SCAN_TILES`.
+    """Whether a scan is known to have registers for the occupancy of `SCAN_TILES`.
 
-    They are for sums of contiguous elements in their own dtype, or in the other one of bf16 and f32. Conversions of
-    others, and addresses of single elements, take registers of which the tiles leave too few.
+    Sums of contiguous elements have, in their own dtype, or in the other one of bf16 and f32. Conversions of others,
+    and addresses of single elements, take registers of which the tiles leave too few.
     """
     plain = source is dtype or (source.is_float and dtype.is_float and max(source.bits, dtype.bits) <= 32)
     return function is operator.add and contiguous and plain

@@ -16,8 +16,8 @@ COMPOSED = frozenset({"element", "mapped", "partition", "shared_mut", "token", "
 # Files beside the families, which the operations of a folder share. `elementwise` has some families.
 # A leading underscore needs no entry.
 _EMITTERS = frozenset({"elementwise", "kernel", "module", "table", "text"})
-# The GPU's: the emitter of operations that name their intrinsic, the barriers and TMA copies.
-_GPU = frozenset({"generic", "pipeline"})
+# The GPU's: the emitters of operations that name their intrinsic, and of others on tiles.
+_GPU = frozenset({"generic", "tiles"})
 SHARED = {
     "cutile/ops": frozenset({"registry", "elementwise", "exact", "op"}),
     "cutile/language": COMPOSED | {"annotations", "declare", "facts", "markers", "trigonometry"},

@@ -75,6 +75,12 @@ class _Intrinsics:
 
         return step
 
+    def fail_unless(self, site: int, *rest: Any, **how: Any) -> Step:
+        def step(condition: Any, *words: Any) -> None:
+            assert condition, f"assertion {site} failed"
+
+        return step
+
     def zero(self, *rest: Any) -> Step:
         return lambda *rest: 0  # pyright: ignore[reportUnknownLambdaType]
 
@@ -99,6 +105,7 @@ def run(text: str, entry: str, x: Array, n: int, m: int) -> Array:
         "shape": SimpleNamespace(splat=ours.splat),
         "reduce": SimpleNamespace(reduce=ours.reduce),
         "grid": SimpleNamespace(tile_block_id=ours.zero),
+        "debug": SimpleNamespace(fail_unless=ours.fail_unless),
         "memory": SimpleNamespace(View=ours.zero, load=ours.load, store=ours.store),
         "Layout": Layout,
         **{each.__name__: each for each in dtypes.EVERY_DTYPE},
@@ -106,5 +113,7 @@ def run(text: str, entry: str, x: Array, n: int, m: int) -> Array:
     tree = ast.parse(text)
     tree.body = [each for each in tree.body if not isinstance(each, ast.Import | ast.ImportFrom)]
     exec(compile(tree, entry, "exec"), names)
-    names[entry](None, len(x), None, len(x), np.int32(n), np.int32(m), 1, 1, 1)
+    kernel = names[entry]
+    report = [None] * ("report" in kernel.__code__.co_varnames[: kernel.__code__.co_argcount])  # where failures go
+    kernel(None, len(x), None, len(x), np.int32(n), np.int32(m), 1, 1, 1, *report)
     return ours.out
