@@ -57,7 +57,7 @@ class Operation(ABC, Generic[T_co]):
     def __init__(self, site: Place | None = None) -> None:
         self._place: Place = user_site(self) if site is None else site
         self._leases: list[Lease] = []
-        self._token = object()
+        self._token = object()  # the owner of its leases, which must not keep the operation alive
         self._state = BUILT
         self._used: Place | None = None
 
@@ -107,23 +107,22 @@ class Operation(ABC, Generic[T_co]):
     def fast_steps(self, steps: Sequence[Any], *, waited: bool) -> tuple[Callable[[Stream], Any], int] | None:
         """`fast_path` of an operation that is followed by steps.
 
-        With it comes how many of the steps the function does as well.
+        Returns the function of `fast_path`, and the number of steps that it does as well, from the first on.
 
         Args:
-            steps: operations, of which the first does something with the result of this one, and each other with that
-                of the one before. They call no function of the user's.
+            steps: operations in a row. The first takes the result of this operation, and each other one the result of
+                the step before it. They call no function of the user's.
             waited: as for `fast_path`.
         """
         enqueue = self.fast_path(waited=waited)
         return None if enqueue is None else (enqueue, 0)
 
     def outline(self) -> Any:
-        """Its result without memory, where that is known before it runs.
+        """The result without memory, if it is known before this runs; else None, as here.
 
-        Else None, as here.
-
-        An outline is a library's own. It has those methods of the result whose results have outlines, too. Its ops make
-        new memory, which they may fill with one value, and do no more.
+        The outline's class is that of the library which has the operation. It has some methods of the result, and each
+        of them returns an outline. An operation with an outline makes new memory, may fill it with one value, and does
+        no more.
         """
         return None
 
@@ -281,8 +280,8 @@ class Operation(ABC, Generic[T_co]):
             return ()
         self._state = _DISCARDED
         self._used = used
-        end(self._leases)
-        self._give_back()
+        end(self._leases)  # it removes them from their storages at once
+        self._give_back()  # subclasses give back more than leases
         return self.parts()
 
     def _give_back(self) -> None:
@@ -303,6 +302,7 @@ class Operation(ABC, Generic[T_co]):
             ".shared() before its first use to give its result to several consumers."
         )
 
+    # A default, since `sys` may be gone from the module when the process ends.
     def __del__(self, _is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
         try:
             state = self._state
@@ -316,9 +316,9 @@ class Operation(ABC, Generic[T_co]):
         if _is_finalizing():  # modules are being taken apart: a warning could fail, and no lease matters any more
             return
         self._give_back()
-        # No warning while an exception is handled, because of which the operation was dropped.
+        # No warning while an exception is handled: the operation was dropped because of it.
         if state == BUILT and self.warns() and sys.exc_info()[1] is None:
-            # Not a step that follows it, such as a map.
+            # The name of the part with effects, or of the user's call, and not that of a step behind it, such as a map.
             label = next((op.label() for op in whole(self) if op.titled or op.has_effects), self.label())
             warnings.warn_explicit(
                 f"the operation {label} made here was never run. "
