@@ -305,7 +305,7 @@ class Stream:
         shared_bytes: int,
         parameters: int,
     ) -> Callable[[], None]:
-        """A function that enqueues a GPU launch at each call, and reads `parameters` anew each time."""
+        """A function that enqueues a GPU launch; each call reads `parameters` anew."""
         launch = self.driver.prepare_launch(function, grid, block, shared_bytes, parameters)
 
         def enqueue() -> None:
@@ -417,7 +417,7 @@ class Stream:
         self.sequence += 1
 
     def fill(self, destination: int, nbytes: int, pattern: bytes) -> None:
-        """Enqueue a fill of `nbytes` bytes at `destination` with a pattern of 1, 2 or 4 bytes."""
+        """Fill `nbytes` bytes at `destination` with a pattern of 1, 2 or 4 bytes."""
         self.driver.fill(destination, nbytes, pattern)
         self.sequence += 1
 

@@ -24,7 +24,8 @@ from cutile.ir import Constant, Op, Value
 from cutile.ops.cast import Convert
 
 # The dtypes that a weak scalar takes beside a tile, by its own dtype. Other integers are not among them: they may not
-# hold the number, which is known only when the kernel runs.
+# hold the number, which is known only when the kernel runs. An i32 takes an i64's low bits: operations that need the
+# other bits are done in i64 (`widened` in `operators.py`).
 _WEAK_TARGETS: dict[DTypeLike, tuple[DTypeLike, ...]] = {
     i32: (i64, f16, bf16, f32, f64),
     i64: (i32, f16, bf16, f32, f64),
@@ -33,9 +34,10 @@ _WEAK_TARGETS: dict[DTypeLike, tuple[DTypeLike, ...]] = {
 
 
 def weak(frame: Frame, value: Value, interval: Interval | None = None) -> Value:
-    """Note that a value is a plain number (or a tile of one), with its interval if it is whole.
+    """Note that a value is a plain number, with its interval if it is whole.
 
-    A later note replaces an earlier one. Without `interval` it is that of the dtype.
+    The value may be a tile of one number, broadcast. A later note replaces an earlier one. If `interval` is None, it is
+    that of the dtype.
     """
     dtype = value.tile.dtype
     if dtype.is_signed:  # a weak f32 has no interval
@@ -66,7 +68,10 @@ def of_weak(frame: Frame, result: Any, *operands: Any) -> Any:
 
 
 def adapted(frame: Frame, value: Any, dtype: DTypeLike) -> Any:
-    """Convert a plain number to `dtype`, if it may become that dtype; return any other value as it is."""
+    """Convert a plain number to `dtype` if it may become that dtype.
+
+    Any other value is returned as it is.
+    """
     if not is_tile(value) or value not in frame.compilation.weak or value.tile.dtype is dtype:
         return value
     # An f32 becomes an f64 only if the kernel can compute it anew in f64 (`Bare`): the f32 itself is too coarse.

@@ -68,7 +68,7 @@ def _choice_type(bit: Any, x: Any, y: Any) -> Any:
 
 
 def _pick(operator: str) -> Any:
-    """An intrinsic of two i64: the first if `first operator second` holds, else the second."""
+    """An intrinsic: `x` if `x operator y` holds, else `y`; both are i64."""
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         return builder.select(builder.icmp_signed(operator, *arguments), *arguments)
@@ -104,7 +104,10 @@ def _extreme(float_name: str, signed_name: str, unsigned_name: str) -> Any:
 
 
 def _propagating(name: str) -> Any:
-    """LLVM's `maximum` or `minimum` of floats, which LLVM vectorises in loops that reduce by it."""
+    """LLVM's `maximum` or `minimum` of floats.
+
+    LLVM vectorises loops that reduce by it.
+    """
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         return llvm(builder, name, *arguments)
@@ -174,7 +177,7 @@ def _mod_unsigned(builder: Any, arguments: list[Any]) -> Any:
 
 
 def _truncated(builder: Any, arguments: list[Any], signed: bool) -> tuple[Any, Any]:
-    """The quotient rounded toward zero, and the remainder; both are 0 for a divisor of 0."""
+    """The quotient rounded toward zero, and the remainder; for a divisor of 0, zeros."""
     x, y = arguments
     divisor, is_zero = _divisor(builder, x, y, signed=signed)
     zero = ir.Constant(x.type, 0)
@@ -372,7 +375,10 @@ choose = ternary(_choose, _choice_type)
 
 
 def _trip_count(signed: bool) -> Any:
-    """The iterations of a loop. Its division is unsigned: the difference of two i64 fits a u64."""
+    """The iterations of a loop.
+
+    Its division is unsigned: the difference of two i64 fits a u64.
+    """
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         start, stop, step = arguments
