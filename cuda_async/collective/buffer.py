@@ -49,7 +49,7 @@ class Buffer:
     start: int = 0
 
     def __post_init__(self) -> None:
-        # By `object`, since the class is frozen.
+        # By `object.__setattr__`, since the class is frozen.
         object.__setattr__(self, "dtype", _checked_dtype(np.dtype(self.dtype)))
         size, room = self.dtype.itemsize, self.storage.nbytes - self.start
         if self.count is None:
@@ -76,7 +76,7 @@ class Buffer:
     @property
     def elements(self) -> int:
         """The number of elements."""
-        return self.count or 0  # for type checkers: `count` is set by now
+        return self.count or 0  # `or 0` is for type checkers: `__post_init__` has replaced None by a number
 
     @property
     def stop(self) -> int:
@@ -91,10 +91,10 @@ class Buffer:
 
 @runtime_checkable
 class HasBuffer(Protocol):
-    """An operand that is no `Buffer`, such as a tensor."""
+    """An operand that has its elements in a `Buffer`, such as a tensor."""
 
     def __collective__(self, write: bool) -> Buffer:
-        """Its elements, to be read, or written if `write`.
+        """The elements. The collective writes them if `write`, else it only reads them.
 
         Raises ValueError where they do not lie side by side.
         """
@@ -109,7 +109,7 @@ def _checked_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 class _Put(DeviceOp[Buffer]):
     def __init__(self, array: Array) -> None:
-        if not array.size:
+        if not array.size:  # an allocation has at least one byte
             raise ArgumentError("put: expected an array with elements")
         _checked_dtype(array.dtype)
         super().__init__()
@@ -131,12 +131,12 @@ class _Get(DeviceOp[Array]):
     def execute(self, context: ExecutionContext) -> Array:
         buffer = self._buffer
         array = np.empty(buffer.elements, buffer.dtype)
-        if not array.nbytes:
+        if not array.nbytes:  # a buffer may have no elements, and `download` refuses 0 bytes
             return array
         download(context, buffer.storage, array.ctypes.data, array.nbytes, offset=buffer.start, keep=array)
         pending = Pending[Array]("the elements of a buffer", self.site)
         context.on_complete(lambda: pending.set(array))
-        return cast("Array", pending)  # a run puts the array in the place of a pending result
+        return cast("Array", pending)  # the run's completion replaces it by the array
 
 
 def buffer_of(operand: object, name: str, *, write: bool) -> Buffer:

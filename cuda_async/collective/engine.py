@@ -27,7 +27,8 @@ class Seat:
         rank: the rank.
         call: its call.
         op: the reduction; empty if the call reduces nothing.
-        root: the rank that has the original, gets the sum, or sends; else 0.
+        root: the rank that has the original of a broadcast, gets the sum of a reduction to one rank, or sends the
+            message; 0 for other calls.
         dtype: the dtype of the elements.
         source: the address of the rank's operand.
         count: the number of elements there.
@@ -59,10 +60,10 @@ class Seat:
 
 def elements_at(address: int, count: int, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
     """Host memory as an array of one axis, without owning it."""
-    if not count:  # then the address may be 0
+    if not count:  # then the address may be 0, and NumPy takes no empty buffer
         return np.empty(0, dtype)
     memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
-    return np.frombuffer(memory, np.uint8).view(dtype)
+    return np.frombuffer(memory, dtype)
 
 
 class Engine(ABC):
@@ -87,8 +88,8 @@ class Engine(ABC):
             stream: the caller's stream.
             parts: returns the part of each local rank with the key of its meeting. It is called when the call is
                 enqueued, since keys number the calls in that order.
-            failure: the error of the work that makes the operands, if one is known. The stream's run fails with it
-                already.
+            failure: the error of the work that makes the operands, if one is known: the other ranks are told of it.
+                The stream's own run fails with it in any case.
 
         Raises:
             CollectiveError: the communicator is broken.
@@ -112,7 +113,8 @@ class HostEngine(Engine):
     def enqueue(
         self, stream: Stream, parts: Callable[[], list[tuple[Key, Seat]]], failure: BaseException | None
     ) -> None:
-        stream.meet(self.meeting(parts))  # without `failure`: `meet` gets the error of the stream's run, which it is
+        # Without `failure`: it is the error of the stream's run, which the stream itself passes to the meeting.
+        stream.meet(self.meeting(parts))
 
     @abstractmethod
     def meeting(self, parts: Callable[[], list[tuple[Key, Seat]]]) -> Callable[[], Meet]:
@@ -140,12 +142,15 @@ class Party:
     def end(self, error: BaseException | None, time: float | None) -> Callable[[], None] | None:
         """End one rank's part.
 
+        Where the party has several ranks, the caller holds the lock of its engine.
+
         Args:
             error: its error, if it failed; the call has the first one.
             time: when it ended, in seconds of virtual time; None where time is real. The call has the latest.
 
         Returns:
-            For the last rank a function that ends the call, else None. Call it without holding a lock.
+            For the last rank a function that ends the call, else None. Call it without holding a lock: the stream may
+            run its next work within it.
         """
         self._left -= 1
         if self._error is None:

@@ -122,20 +122,18 @@ class Operation(ABC, Generic[T_co]):
     def fast_steps(self, steps: Sequence[Any], *, waited: bool) -> tuple[Callable[[Stream], Any], int] | None:
         """`fast_path` of an operation that is followed by steps.
 
-        With it comes how many of the steps the function does as well.
+        Returns the function of `fast_path`, and the number of steps that it does as well, from the first on.
 
         Args:
-            steps: operations, of which the first does something with the result of this one, and each other with that
-                of the one before. They call no function of the user's.
+            steps: operations in a row. The first takes the result of this operation, and each other one the result of
+                the step before it. They call no function of the user's.
             waited: as for `fast_path`.
         """
         enqueue = self.fast_path(waited=waited)
         return None if enqueue is None else (enqueue, 0)
 
     def outline(self) -> Any:
-        """Its result without memory, where that is known before it runs.
-
-        Else None, as here.
+        """The result without memory, if it is known before this runs; else None, as here.
 
         An outline is an object of the library that has made the operation. The outline of `api.zeros((3,))` has the
         method `partition`, as its result has. So that of `api.zeros((3,)).partition((2,))` is known, too. It has no
@@ -302,7 +300,7 @@ class Operation(ABC, Generic[T_co]):
             return ()
         self._state = _DISCARDED
         self._used = used
-        end(self._leases)
+        end(self._leases)  # it removes them from their storages at once
         self._give_back()  # subclasses give back more than leases: a raw launch its borrowed partitions
         return self.parts()
 
@@ -338,9 +336,9 @@ class Operation(ABC, Generic[T_co]):
         if _is_finalizing():  # modules are being taken apart: a warning could fail, and no lease matters any more
             return
         self._give_back()
-        # No warning while an exception is handled, because of which the operation was dropped.
+        # No warning while an exception is handled: the operation was dropped because of it.
         if state == BUILT and self.warns() and sys.exc_info()[1] is None:
-            # Not a step that follows it, such as a map.
+            # The name of the part with effects, or of the user's call, and not that of a step behind it, such as a map.
             label = next((op.label() for op in whole(self) if op.titled or op.has_effects), self.label())
             warnings.warn_explicit(
                 f"the operation {label} made here was never run. "

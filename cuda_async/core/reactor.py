@@ -3,9 +3,10 @@
 It polls the event of the first run in flight on each stream, since a stream's runs complete in order.
 It polls, and does not wait for an event: one thread serves all streams, and a wait for one stream
 would delay the others. Each question takes the interpreter's lock from threads that submit work. So it
-asks seldom while more is submitted, and while a run is young beside the one before it. It blocks while
-nothing is in flight. It reaches event loops only through the waiters of runs (`call_soon_threadsafe`).
-Drivers with threads of their own (`host`) do not need it.
+asks seldom while more is submitted. It asks for no run that has just begun: a run is expected to take
+about as long as the run before it on its stream. It blocks while nothing is in flight. It reaches event
+loops only through the waiters of runs (`call_soon_threadsafe`). Drivers with threads of their own
+(`host`) do not need it.
 """
 
 from __future__ import annotations
@@ -24,18 +25,21 @@ from cuda_async.threads import start_thread
 
 __all__ = ("Reactor", "ReactorStatistics", "Watched", "reactor")
 
-_MIN_PAUSE_S = 10e-6  # between two passes: shorter ones would only take the interpreter's lock more often
-_MAX_PAUSE_S = 500e-6  # so much later, at most, than its end a long run is seen to be over
+_MIN_PAUSE_S = 10e-6  # between two passes: a shorter one would only take the interpreter's lock more often
+_MAX_PAUSE_S = 500e-6  # between two questions for a run: its end is noticed so much late at most
 
 _BUSY_S = 1e-3
-"""Seconds after a run came in which more are expected. A thread submits them, and needs the interpreter's lock."""
+"""Seconds. So long after a run was handed over, more are expected: the thread that submits them needs the interpreter's
+lock."""
 
 _SHARE_OF_AGE = {True: 0.5, False: 0.03}
-"""Of the time that a run has taken so far, while more are submitted and while none is: after so long it is asked again,
-so that its end is seen so much late."""
+"""The pause until the next question for a run, as a share of the run's age; by whether more runs are submitted. The end
+of a run is noticed late by this share of its length at most. While more runs are submitted, few questions are worth
+more than an early answer."""
 
 _SHARE_OF_LAST = {True: 0.9, False: 0.5}
-"""Of the time that the stream's run before took: until then a run is not asked. Runs of one stream are often alike."""
+"""The age at which a run is first asked, as a share of the time that the run before it took; by whether more runs are
+submitted. Runs of one stream are often alike. After `_MAX_PAUSE_S` a run is asked in any case."""
 
 _MAX_COMPLETIONS = 8
 """Completions after which a pass ends, and the thread sleeps. A thread that waits for the interpreter's lock takes tens
@@ -98,8 +102,8 @@ class Reactor:
                     thread = threading.Thread(target=self._poll_for_ever, name="cuda_async-reactor", daemon=True)
                     start_thread(thread)
                     self._thread = thread
-        # Behind other runs of its stream it need not be known yet. The thread looks at `_new` after it has removed a
-        # stream, so that a run which comes just then is seen.
+        # A run behind others of its stream need not wake the thread, which asks for the first one only. If the thread
+        # removes the stream just now, it looks at `_new` afterwards, and finds the run there.
         if run.stream not in self._lines:
             self._alarm.put(None)
 
@@ -113,7 +117,7 @@ class Reactor:
         while True:
             with contextlib.suppress(Empty):
                 while True:
-                    self._alarm.get_nowait()  # they are of runs in `_new`
+                    self._alarm.get_nowait()  # all of them: their runs are in `_new`, and taken from there below
             with contextlib.suppress(Empty):
                 while True:
                     run = self._new.get_nowait()
@@ -139,9 +143,9 @@ class _Line:
 
     Attributes:
         runs: the runs.
-        begun: when the first of them became the first, in seconds of the performance counter: the one before was done.
-        last: how long the run before took, in seconds.
-        due: when to ask for the first run next.
+        begun: when the first run became the first, in seconds of the performance counter; the run before it was done.
+        last: how long the run before it took, in seconds.
+        due: when to ask for the first run next, in seconds of the performance counter.
     """
 
     __slots__ = ("begun", "due", "last", "runs")
@@ -155,7 +159,7 @@ class _Line:
         """Complete runs that are over, `most` of them at most, and return how many.
 
         Args:
-            now: the time.
+            now: the time, in seconds of the performance counter.
             most: how many at most.
             busy: whether more runs are submitted at this time.
         """
@@ -167,7 +171,7 @@ class _Line:
             self.last, self.begun = (now - self.begun) / completed, now
         age = now - self.begun
         pause = max(_SHARE_OF_AGE[busy] * age, _SHARE_OF_LAST[busy] * self.last - age)
-        # With `most` completed the next may be over as well.
+        # Where `most` runs were completed, the next one may be over as well: it is asked in the next pass.
         self.due = now + (_MIN_PAUSE_S if completed == most else min(max(_MIN_PAUSE_S, pause), _MAX_PAUSE_S))
         return completed
 

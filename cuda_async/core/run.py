@@ -95,8 +95,8 @@ class Run(Generic[T]):
         self.done = False
         self.sequence = 0
         self._clear_records()
-        self._leases: list[Lease] = []
-        self._claimed = 0  # the thread that completes it
+        self._leases: list[Lease] = []  # adopted so far; the operation's own (`_own`) come last
+        self._claimed = 0  # the thread that completes it; 0 for none
         self._watched = False
         self._waiters: list[Callable[[], None]] | None = None
         self._event: DriverEvent | None = None
@@ -157,7 +157,7 @@ class Run(Generic[T]):
                 holders[thread] = self
                 if outer is not None:  # nested (`then_unchecked`): work of the outer run is ordered before this
                     self.allies.update((outer, *outer.allies))
-                stream.device.collect()  # first, since the driver unloads modules then, which graphs among it may use
+                stream.device.collect()  # first: it closes graphs, and `begin_run` unloads modules that these may use
                 stream.driver.begin_run()
                 begun = True
                 self._enqueue(op)
@@ -183,7 +183,7 @@ class Run(Generic[T]):
         if self._observation is not None:
             self._observation.enqueued(self._error)
         if self._event is None:
-            # Without a follower an error is raised all the same, by `submit_unfollowed`.
+            # Completed for an error even where nobody follows: `submit_unfollowed` raises the error.
             if followed or self._error is not None:
                 self.complete()
             else:
@@ -194,7 +194,7 @@ class Run(Generic[T]):
         return bool(self._callbacks or self._kept) or self._error is not None or self._observation is not None
 
     def _recover(self, op: Operation[Any], error: BaseException) -> None:
-        """After an exception outside of `execute`, mostly Ctrl-C: follow enqueued work.
+        """Follow enqueued work after an exception outside of `execute`, mostly Ctrl-C.
 
         All that the device may touch is held until the end of the stream's work so far.
         """
@@ -229,7 +229,7 @@ class Run(Generic[T]):
         if self._error is not None:
             return self.wait()
         if not self.done:
-            end(self._leases)
+            end(self._leases)  # at once: later uses of the arguments are ordered behind this by their storages
             self.watch()
         return self._result
 
@@ -258,7 +258,7 @@ class Run(Generic[T]):
         self._event = self._mark_end() if end is None else end
 
     def _forget(self) -> None:
-        """End a run that nobody follows: stream order keeps later work behind it."""
+        """End a run that nobody follows. Its storages keep later work behind it."""
         end(self._leases)
         self._leases = []
         self._clear_records()
@@ -337,7 +337,7 @@ class Run(Generic[T]):
 
         `kept` stays: the graph holds it.
         """
-        self.abandon()
+        self.abandon()  # for a recording that failed before `record`; else it does nothing
         for lease in (*self._own, *self._leases):
             lease.give_back()
         self._leases = []
@@ -376,7 +376,8 @@ class Run(Generic[T]):
         if self.done:
             return True
         event = self._event
-        # The claim is looked at once more: another thread may have completed the run, and the event be recorded anew.
+        # The claim is read twice: between the two reads another thread may complete the run. Its event, back in the
+        # pool, may then be recorded anew, and answer for other work.
         if not self._claimed and (event is None or not event.query()) and not self._claimed:
             return False
         self.complete()
@@ -389,7 +390,7 @@ class Run(Generic[T]):
         if not self.done:  # another thread settles it at this moment, or will
             settled = Gate()
             self.when_done(settled.open)
-            while not settled.wait(WAIT_SLICE_S):
+            while not settled.wait(WAIT_SLICE_S):  # in slices: Ctrl-C is raised between two of them
                 pass
 
     def watch(self) -> None:
@@ -456,7 +457,7 @@ class Run(Generic[T]):
         failure = None if event is None else event.failure()
         if event is not None and failure is not None:
             self._spoil(failure)
-            event.forget()
+            event.forget()  # the run has the failure now, whose traceback keeps frames alive
             stream.driver.forget(failure)
             if self._error is None:
                 self._error = failure
@@ -546,7 +547,7 @@ class Run(Generic[T]):
         if event is not None and not self._watched:
             try:
                 self.raise_interrupt()
-                # Another thread may complete the run, and return the event to the pool: it then tells of other work.
+                # `done` as well: another thread may complete the run; its event then stands for other work (`settle`).
                 while not (event.wait(WAIT_SLICE_S) or self.done):
                     pass
             except BaseException:

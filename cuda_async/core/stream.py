@@ -7,8 +7,8 @@ The seam that a backend sees (as a protocol, without importing this package):
     stream.parallel_for(body: Callable[[int, int], None], count: int, grain: int) -> None   # CPU
 
 Each enqueues and returns. `sequence` counts the enqueued pieces of work. `follow(source, sequence)`
-makes this stream wait for the first `sequence` pieces of another. Its event is recorded only then,
-and not at all where an earlier wait covers those pieces.
+makes this stream wait for the first `sequence` pieces of another stream. The other stream records an
+event for this only then, and none where an earlier wait covers those pieces.
 
 `policy.py` chooses streams for operations; `storage.py` knows which memory they use.
 """
@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import operator
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ("BorrowedStream", "Stream", "StreamStatistics", "borrow_stream", "expect_stream")
 
-_numbers = itertools.count(1)  # next() is atomic
+_numbers = itertools.count(1)  # needs no lock: `next` is atomic
 
 
 def expect_stream(stream: object) -> None:
@@ -158,8 +158,9 @@ class Stream:
     def mark(self, sequence: int) -> tuple[DriverEvent, int]:
         """An event that covers the first `sequence` pieces or more, and their number.
 
-        The number is 0 while another thread submits an operation here: of several pieces of an operation storages note
-        the first alone, and the event may be recorded between them. So it is good for this caller alone.
+        The number is 0 while another thread submits an operation here. Of an operation that enqueues several pieces a
+        storage notes the first one alone, and the event may be recorded between the pieces. So no later caller may
+        take the event for one behind the operation.
         """
         with self._mark_lock:
             if self._mark is None:
@@ -168,7 +169,7 @@ class Stream:
                 return self._mark, self._marked
             # Read before recording: what another thread enqueues meanwhile may not be covered.
             covered = self.sequence
-            settled = self.submission.acquire(blocking=False)  # not waited for: its holder may wait for this lock
+            settled = self.submission.acquire(blocking=False)  # not waited for: its holder may wait for `_mark_lock`
             try:
                 self.driver.record(self._mark)
             finally:
@@ -201,7 +202,7 @@ class Stream:
         event, covered = source.mark(sequence)
         self.driver.wait_event(event if depend else event.without_failure())
         self._waits += 1
-        if covered:
+        if covered:  # 0: see `mark`
             (self._seen if depend else self._ordered)[source] = covered
 
     def follow_lender(self, lender: DriverStream, device: Device) -> None:
@@ -229,14 +230,14 @@ class Stream:
         if event is None:
             event = self.device.borrow_event()
             self.driver.record(event)
-        for lender in lenders:
+        for lender in lenders:  # ordered only: a failure here does not fail the other library's work
             lender.wait_event(event.without_failure())
         if end is None:
             self.device.return_event(event)
 
     # -- work ---------------------------------------------------------------------------------
 
-    def begin_single(self, leases: Iterable[Lease] = ()) -> None:
+    def begin_single(self, leases: Sequence[Lease] = ()) -> None:
         """Prepare for one operation that is enqueued next, without a `Run`.
 
         The caller holds the submission lock.
@@ -247,7 +248,7 @@ class Stream:
         device = self.device
         if device.garbage:
             device.collect()
-        for lease in leases:
+        for lease in leases:  # in line: few leases are guarded, and this spares each launch a call
             if lease.guarded:
                 check_guards(leases, None)
         self.driver.begin_single()
@@ -304,7 +305,7 @@ class Stream:
         shared_bytes: int,
         parameters: int,
     ) -> Callable[[], None]:
-        """A function that enqueues a GPU launch at each call, and then reads `parameters`."""
+        """A function that enqueues a GPU launch; each call reads `parameters` anew."""
         launch = self.driver.prepare_launch(function, grid, block, shared_bytes, parameters)
 
         def enqueue() -> None:
@@ -397,7 +398,7 @@ class Stream:
         Raises:
             LaunchError: this stream records a graph.
         """
-        if not is_traced(self):
+        if not is_traced(self):  # a trace may have host functions, since nothing of it runs
             refuse_in_capture(self.recorder, "a host function")
         self.driver.call(function)
         self.sequence += 1
@@ -416,7 +417,7 @@ class Stream:
         self.sequence += 1
 
     def fill(self, destination: int, nbytes: int, pattern: bytes) -> None:
-        """Fill `nbytes` bytes at `destination` with a repeated pattern of 1, 2 or 4 bytes."""
+        """Fill `nbytes` bytes at `destination` with a pattern of 1, 2 or 4 bytes."""
         self.driver.fill(destination, nbytes, pattern)
         self.sequence += 1
 
@@ -430,12 +431,12 @@ class Stream:
         """Wait for everything enqueued so far. Ctrl-C ends the wait.
 
         Raises:
-            DriverError: work failed since the last submitted operation began, or before, where nobody waited for it.
+            DriverError: work of the last submitted operation failed, or earlier work that nobody waited for.
         """
         covered = self.sequence
         event = self.device.borrow_event()
         self.driver.record(event)
-        self.driver.awaited()
+        self.driver.awaited()  # this thread has nothing else to do
         try:
             wait_event(event)
         except Exception:
@@ -445,7 +446,7 @@ class Stream:
         finally:
             self.device.return_event(event)
         self.completed = max(self.completed, covered)
-        if covered == self.sequence:
+        if covered == self.sequence:  # nothing was enqueued meanwhile, which could need what is held
             self.held.clear()
 
     def hold(self, item: object) -> None:
@@ -473,7 +474,7 @@ class Stream:
     def __del__(self) -> None:
         driver = getattr(self, "driver", None)
         if driver is not None:
-            self.device.defer(driver.close)
+            self.device.defer(driver.close)  # not called here: a collection may come amid the driver's own code
             mark = getattr(self, "_mark", None)  # absent where Ctrl-C ended __init__
             if mark is not None:
                 self.device.defer(mark.close)

@@ -1,1 +1,1 @@
-"""Drivers: one interface, three siblings (`cuda`, `host`, `sim`)."""
+"""Drivers: one interface, three implementations (`cuda`, `host`, `sim`)."""

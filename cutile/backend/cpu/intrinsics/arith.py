@@ -68,7 +68,7 @@ def _choice_type(bit: Any, x: Any, y: Any) -> Any:
 
 
 def _pick(operator: str) -> Any:
-    """An intrinsic of two i64: the first if `operator` holds, else the second."""
+    """An intrinsic: `x` if `x operator y` holds, else `y`; both are i64."""
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         return builder.select(builder.icmp_signed(operator, *arguments), *arguments)
@@ -85,13 +85,15 @@ larger = _pick(">")
 def _extreme(float_name: str, signed_name: str, unsigned_name: str) -> Any:
     """Two intrinsics: one for floats and signed integers, one for unsigned integers.
 
-    Of a number and NaN the result is the number. Each is an operation of LLVM's, which vectorises loops that reduce by
-    it.
+    They are two since an LLVM integer has no sign: `emit` cannot tell the two kinds of integers apart.
+
+    Of a number and NaN the result is the number. Each intrinsic calls an operation of LLVM, which vectorises loops that
+    reduce by that operation.
     """
 
-    def emitter(name_of_int: str) -> Any:
+    def emitter(int_name: str) -> Any:
         def emit(builder: Any, arguments: list[Any]) -> Any:
-            return llvm(builder, float_name if _is_float(arguments[0]) else name_of_int, *arguments)
+            return llvm(builder, float_name if _is_float(arguments[0]) else int_name, *arguments)
 
         return emit
 
@@ -102,7 +104,10 @@ def _extreme(float_name: str, signed_name: str, unsigned_name: str) -> Any:
 
 
 def _propagating(name: str) -> Any:
-    """LLVM's `maximum` or `minimum`: it vectorises loops that reduce by them."""
+    """LLVM's `maximum` or `minimum` of floats.
+
+    LLVM vectorises loops that reduce by it.
+    """
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         return llvm(builder, name, *arguments)
@@ -123,7 +128,8 @@ maximum, maximum_unsigned = _extreme("maximumnum", "smax", "umax")
 def _divisor(builder: Any, x: Any, y: Any, signed: bool) -> tuple[Any, Any]:
     """A divisor that never traps, and a bit: whether it was 0.
 
-    A divisor of 0 becomes 1. So does -1 below the lowest integer: their quotient overflows, and x86 traps on it.
+    A divisor of 0 becomes 1. So does a divisor of -1 where `x` is the lowest integer: their quotient overflows, and x86
+    traps on it. Divided by 1 the lowest integer gives what wrapping gives: itself, and the remainder 0.
     """
     kind = y.type
     zero, one = ir.Constant(kind, 0), ir.Constant(kind, 1)
@@ -145,7 +151,7 @@ def _floor_div_signed(builder: Any, arguments: list[Any]) -> Any:
     signs_differ = builder.icmp_signed("<", builder.xor(rest, divisor), zero)
     round_down = builder.and_(builder.icmp_signed("!=", rest, zero), signs_differ)
     floored = builder.sub(quotient, builder.zext(round_down, x.type))
-    return builder.select(is_zero, zero, floored)  # lowest // -1 is lowest // 1: it wraps to itself
+    return builder.select(is_zero, zero, floored)
 
 
 def _mod_signed(builder: Any, arguments: list[Any]) -> Any:
@@ -170,17 +176,14 @@ def _mod_unsigned(builder: Any, arguments: list[Any]) -> Any:
     return builder.select(is_zero, ir.Constant(x.type, 0), builder.urem(x, divisor))
 
 
-def _truncated(builder: Any, arguments: list[Any], signed: bool) -> tuple[Any, Any, Any]:
-    """The quotient rounded toward zero, the remainder, and whether the divisor is 0.
-
-    For a divisor of 0 quotient and remainder are 0.
-    """
+def _truncated(builder: Any, arguments: list[Any], signed: bool) -> tuple[Any, Any]:
+    """The quotient rounded toward zero, and the remainder; for a divisor of 0, zeros."""
     x, y = arguments
     divisor, is_zero = _divisor(builder, x, y, signed=signed)
     zero = ir.Constant(x.type, 0)
     quotient = (builder.sdiv if signed else builder.udiv)(x, divisor)
     rest = builder.sub(x, builder.mul(quotient, divisor))
-    return builder.select(is_zero, zero, quotient), builder.select(is_zero, zero, rest), is_zero
+    return builder.select(is_zero, zero, quotient), builder.select(is_zero, zero, rest)
 
 
 def _div_trunc(builder: Any, arguments: list[Any]) -> Any:
@@ -198,9 +201,9 @@ def _div_ceil(signed: bool) -> Any:
     def emit(builder: Any, arguments: list[Any]) -> Any:
         x, y = arguments
         zero = ir.Constant(x.type, 0)
-        quotient, rest, _ = _truncated(builder, arguments, signed)
+        quotient, rest = _truncated(builder, arguments, signed)
         up = builder.icmp_unsigned("!=", rest, zero)
-        if signed:  # only a quotient above 0 was rounded down: both operands have one sign
+        if signed:  # of operands with different signs the quotient is negative: rounding toward zero was up already
             up = builder.and_(up, builder.icmp_signed(">=", builder.xor(x, y), zero))
         return builder.add(quotient, builder.zext(up, x.type))
 
@@ -212,9 +215,18 @@ def _mul_hi(extend: str) -> Any:
         kind = arguments[0].type
         double = ir.IntType(2 * kind.width)
         x, y = (getattr(builder, extend)(each, double) for each in arguments)
+        # The shift may fill with zeros for signed operands, too: the truncation drops the bits that it fills.
         return builder.trunc(builder.lshr(builder.mul(x, y), ir.Constant(double, kind.width)), kind)
 
     return emit
+
+
+def _signs_differ(builder: Any, rest: Any, y: Any) -> Any:
+    """Whether a remainder is not 0, and its sign is not the divisor's."""
+    zero = ir.Constant(y.type, 0.0)
+    signs = builder.xor(builder.fcmp_ordered("<", rest, zero), builder.fcmp_ordered("<", y, zero))
+    # Unordered: NaN counts as not 0, as in NumPy. A result that is made of it is NaN in any case.
+    return builder.and_(builder.fcmp_unordered("!=", rest, zero), signs)
 
 
 def _mod_float(builder: Any, arguments: list[Any]) -> Any:
@@ -226,28 +238,21 @@ def _mod_float(builder: Any, arguments: list[Any]) -> Any:
     return builder.select(builder.fcmp_ordered("==", rest, zero), llvm(builder, "copysign", zero, y), moved)
 
 
-def _signs_differ(builder: Any, rest: Any, y: Any) -> Any:
-    """Whether a remainder is not 0, and its sign is not the divisor's."""
-    zero = ir.Constant(y.type, 0.0)
-    signs = builder.xor(builder.fcmp_ordered("<", rest, zero), builder.fcmp_ordered("<", y, zero))
-    return builder.and_(builder.fcmp_unordered("!=", rest, zero), signs)
-
-
 def _floor_div_float(builder: Any, arguments: list[Any]) -> Any:
-    """`(x - x % y) / y` brought to a whole number, as NumPy does it."""
+    """`(x - x % y) / y` as a whole number, by NumPy's algorithm (`npy_divmod`)."""
     x, y = arguments
     zero, one = ir.Constant(x.type, 0.0), ir.Constant(x.type, 1.0)
     rest = builder.frem(x, y)
-    plain = builder.fdiv(x, y)
+    ratio = builder.fdiv(x, y)
     quotient = builder.fdiv(builder.fsub(x, rest), y)
     quotient = builder.select(_signs_differ(builder, rest, y), builder.fsub(quotient, one), quotient)
-    # The quotient is near a whole number, which the division may have missed by a rounding: the nearest one is right.
+    # Without rounding errors the quotient would be a whole number: the nearest one is right.
     whole = llvm(builder, "floor", quotient)
-    near = builder.fcmp_ordered(">", builder.fsub(quotient, whole), ir.Constant(x.type, 0.5))
-    whole = builder.select(near, builder.fadd(whole, one), whole)
+    is_nearer_above = builder.fcmp_ordered(">", builder.fsub(quotient, whole), ir.Constant(x.type, 0.5))
+    whole = builder.select(is_nearer_above, builder.fadd(whole, one), whole)
     is_zero = builder.fcmp_ordered("==", quotient, zero)
-    floored = builder.select(is_zero, llvm(builder, "copysign", zero, plain), whole)
-    return builder.select(builder.fcmp_ordered("==", y, zero), plain, floored)
+    floored = builder.select(is_zero, llvm(builder, "copysign", zero, ratio), whole)  # 0 has the sign of x / y
+    return builder.select(builder.fcmp_ordered("==", y, zero), ratio, floored)  # x / 0 is infinite or NaN
 
 
 def _floats(x: Any, y: Any) -> Any:
@@ -265,7 +270,10 @@ div_ceil = binary(define("div_ceil", _div_ceil(signed=True)), _signed)
 div_ceil_unsigned = binary(define("div_ceil_unsigned", _div_ceil(signed=False)), _unsigned)
 """`x / y` rounded up; 0 for a zero divisor; unsigned."""
 remainder = binary(define("remainder", _remainder), _signed_or_float)
-"""The remainder of the truncated quotient, with the sign of `x`; 0 for a divisor of integer 0; signed, or floats."""
+"""The remainder of the quotient rounded toward zero, with the sign of `x`; signed integers, or floats.
+
+For a divisor of 0 it is 0 of integers, and NaN of floats.
+"""
 mul_hi = binary(define("mul_hi", _mul_hi("sext")), _signed)
 """The upper half of the product; signed."""
 mul_hi_unsigned = binary(define("mul_hi_unsigned", _mul_hi("zext")), _unsigned)
@@ -285,11 +293,15 @@ mod_unsigned = binary(define("mod_unsigned", _mod_unsigned), _unsigned)
 
 
 def _shift(method: str, keeps_sign: bool) -> Any:
-    """A shift by any count: from the width on the result is 0, or the sign alone."""
+    """A shift by any count.
+
+    Counts from the width on give 0, or copies of the sign if `keeps_sign`. So do negative counts, which the language
+    leaves unspecified: the comparison is unsigned.
+    """
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         x, count = arguments
-        last = ir.Constant(x.type, x.type.width - 1)
+        last = ir.Constant(x.type, x.type.width - 1)  # a larger count would give poison in LLVM
         over = builder.icmp_unsigned(">", count, last)
         shifted = getattr(builder, method)(x, builder.select(over, last, count))
         return shifted if keeps_sign else builder.select(over, ir.Constant(x.type, 0), shifted)
@@ -363,7 +375,10 @@ choose = ternary(_choose, _choice_type)
 
 
 def _trip_count(signed: bool) -> Any:
-    """The iterations of a loop; a difference of two i64 fits a u64."""
+    """The iterations of a loop.
+
+    Its division is unsigned: the difference of two i64 fits a u64.
+    """
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         start, stop, step = arguments
@@ -374,9 +389,10 @@ def _trip_count(signed: bool) -> Any:
         first, last = builder.select(upward, start, stop), builder.select(upward, stop, start)
         size = builder.select(upward, step, builder.neg(step))
         runs = builder.and_(compare("<", first, last), builder.icmp_unsigned("!=", step, zero))
-        size = builder.select(runs, size, one)  # a divisor of 0 traps
+        size = builder.select(runs, size, one)  # the division is computed in any case, and a divisor of 0 traps
+        # The distance over the step's size, rounded up.
         count = builder.add(builder.udiv(builder.sub(builder.sub(last, first), one), size), one)
-        max_count = ir.Constant(kind, 2 ** (kind.width - 1) - 1)  # the result is signed: no loop runs so often
+        max_count = ir.Constant(kind, 2 ** (kind.width - 1) - 1)  # the result is an i64; a longer loop would not end
         count = builder.select(builder.icmp_unsigned("<", count, max_count), count, max_count)
         return builder.select(runs, count, zero)
 
@@ -393,8 +409,9 @@ trip_count_unsigned = ternary(define("trip_count_unsigned", _trip_count(signed=F
 """The iterations of `range(start, stop, step)` of u64; 0 for a step of 0."""
 
 
-# LLVM may reorder the sums and products of a reduction (`reassoc`), and keep several vector accumulators. It may ignore
-# the sign of a zero (`nsz`): an accumulator that begins with +0 makes +0 of a sum of -0.
+# Flags of LLVM's float operations. `reassoc`: it may reorder the sums and products of a reduction, and so keep several
+# vector accumulators. `nsz`: it may ignore the sign of a zero. An accumulator that begins with +0 ignores it, too: it
+# makes +0 of a sum of -0.
 _ANY_ORDER = ("reassoc", "nsz")
 
 
