@@ -113,10 +113,10 @@ class _Put(DeviceOp[Buffer]):
             raise ArgumentError("put: expected an array with elements")
         _checked_dtype(array.dtype)
         super().__init__()
-        self._array = np.ascontiguousarray(array)
+        self._array = array
 
     def execute(self, context: ExecutionContext) -> Buffer:
-        array = self._array
+        array = np.ascontiguousarray(self._array)  # now: the array is read when the operation runs, however it lies
         storage = context.allocate(array.nbytes)
         upload(context, storage, array.ctypes.data, array.nbytes, keep=array)
         return Buffer(storage, array.dtype)

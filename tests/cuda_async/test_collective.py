@@ -483,3 +483,12 @@ def test_a_lost_rank_is_named():
     for error in errors:
         assert isinstance(error, CollectiveError | DependencyError)
         assert "rank 1 has not come and has called nothing yet" in str(error)
+
+
+def test_arrays_are_read_when_the_operation_runs() -> None:
+    """However their elements lie."""
+    array = np.arange(8.0)
+    whole, every_other = Buffer.put(array), Buffer.put(array[::2])
+    array[:] = 7
+    assert whole.sync().get().sync().tolist() == [7] * 8
+    assert every_other.sync().get().sync().tolist() == [7] * 4
