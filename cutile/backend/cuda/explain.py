@@ -9,7 +9,6 @@ The rule is the occupancy calculator's: a warp's registers are allocated in unit
 multiprocessor.
 """
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,56 +51,41 @@ _PLANS = {
     "pipelines": "warp specialisation",
 }
 
-_REMEDY_OF = {
+REMEDIES = {
     Lack.CLUSTER: "Leave out num_cta_in_cga",
     Lack.OCCUPANCY: "Leave out occupancy",
-    Lack.ONE_PRODUCT: "Clusters, split-K and a delayed epilogue are for kernels of one product",
     Lack.PIECES: "Leave out num_pieces",
     Lack.WARPS: "Leave out num_worker_warps",
+    Lack.ARCHITECTURE: "wgmma and TMA need sm_90a",
+    Lack.ALIGNED_ROWS: "Pad the tensor's rows to a multiple of 16 bytes",
+    Lack.ANY_ORDER: "Leave out atomics, prints and ordered accesses",
+    Lack.BULK_LOADS: "Leave out the hint",
+    Lack.COLUMNS: "Use as many columns",
+    Lack.CONTIGUOUS_AXIS: "Pass a tensor with a stride of 1",
+    Lack.DTYPES: "Use operands of f16, bf16, tf32 or 8 bits",
+    Lack.K_MAJOR: "Store that operand with K contiguous",
+    Lack.LOADS_BY_TMA: "TMA loads rows at multiples of 16 bytes: pad the tensor's",
+    Lack.LOADS_IN_LOOP: "Load operands in the loop, and compute on the product instead",
+    Lack.NO_ADDRESSES: "Use partitions in place of pointers",
+    Lack.NO_ASSERTIONS: "Make the index provable, or state it in preconditions",
+    Lack.NUMBERS: "Compute indices from numbers alone",
+    Lack.ONE_PRODUCT: "Clusters, split-K and a delayed epilogue are for kernels of one product",
+    Lack.ONE_USE: "Load the operand once for each use",
+    Lack.ONLY_SUMS: "Move that behind the loop",
+    Lack.READ_ONLY: "Read from another tensor than the one that is written",
+    Lack.REGISTERS: "Use a smaller tile",
+    Lack.ROWS: "Use a tile with a multiple of 64 rows",
+    Lack.SHARED_MEMORY: "Use smaller tiles, or a smaller step along K",
+    Lack.STEPS_OF_K: "Use a step along K that is a multiple of 32 bytes",
+    Lack.TF32: "Convert the operands to ct.tf32, f16 or bf16",
+    Lack.TWO_AXES: "Reshape tiles of one batch to two axes",
 }
-
-_REMEDIES = (
-    (r"has no warp ?group products", "wgmma and TMA need sm_90a"),
-    (r"is not loaded in the loop", "Load operands in the loop, and compute on the product instead"),
-    (r"is loaded by threads", "TMA loads rows at multiples of 16 bytes: pad the tensor's"),
-    (r"multiples of 16 bytes", "Pad the tensor's rows to a multiple of 16 bytes"),
-    (r"known to be contiguous", "Pass a tensor with a stride of 1"),
-    (r"no whole number of 64|do not divide among", "Use a tile with a multiple of 64 rows"),
-    (r"a multiple of (8|16) up to 256", "Use as many columns"),
-    (r"a thread would hold|has registers for", "Use a smaller tile"),
-    (r"shared memory|take \d+ bytes", "Use smaller tiles, or a smaller step along K"),
-    (r"whole number of steps", "Use a step along K that is a multiple of 32 bytes"),
-    (r"of f32 by f32", "Convert the operands to ct.tf32, f16 or bf16"),
-    (r"there is no wgmma|no warpgroup product", "Use operands of f16, bf16, tf32 or 8 bits"),
-    (r"keep their order", "Leave out atomics, prints and ordered accesses"),
-    (r"by address", "Use partitions in place of pointers"),
-    (r"assert", "Make the index provable, or state it in preconditions"),
-    (r"tma\.DISABLED", "Leave out the hint"),
-    (r"this launch writes", "Read from another tensor than the one that is written"),
-    (r"does more than multiply|carries more than the sums|used within the loop", "Move that behind the loop"),
-    (r"depends on", "Compute indices from numbers alone"),
-    (r"lies across K", "Store that operand with K contiguous"),
-    (r"a batch of products", "Reshape tiles of one batch to two axes"),
-    (r"is used twice", "Load the operand once for each use"),
-)
+"""What a kernel's author can change, by the kind of the refusal. There is none for refusals of the kind `ELSE`."""
 
 
 def in_words(plan: str) -> str:
     """A plan's name in the words of its field."""
     return _PLANS.get(plan, plan)
-
-
-def remedy(reason: str) -> str:
-    """The remedy for a refusal; empty where the reason says it, or there is none.
-
-    It is found by the refusal's kind. Of kind `ELSE`, the text decides.
-
-    Example:
-        >>> remedy("a tile of 16 rows is no whole number of 64")
-        'Use a tile with a multiple of 64 rows'
-    """
-    known = _REMEDY_OF.get(reason.kind) if isinstance(reason, Refusal) else None
-    return known or next((text for pattern, text in _REMEDIES if re.search(pattern, reason)), "")
 
 
 FMA = "FMA f32 on the CUDA cores"
@@ -483,7 +467,7 @@ def _refused(function: Function) -> Iterator[str]:
     for name, reason in refused:
         if reason.kind is Lack.ONE_PRODUCT and len(refused) > 1:  # the plan for several products has its own reason
             continue
-        advice = remedy(reason)
+        advice = REMEDIES.get(reason.kind, "")
         if advice and advice in remedies:  # two plans that lack the same
             continue
         remedies.add(advice)

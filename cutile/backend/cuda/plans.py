@@ -12,7 +12,7 @@ from cutile.backend.cuda.budget import shared_room
 from cutile.backend.cuda.half_products import halve_products
 from cutile.backend.cuda.long_rows import ROW_SUMS, cut_rows, number_tiles, power_sums
 from cutile.backend.cuda.lower import lower as lower_for_one_group
-from cutile.backend.cuda.pipeline.kernel import Kernel, Refused
+from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.cuda.pipeline.rotate import rotate
@@ -22,7 +22,7 @@ from cutile.backend.cuda.pipeline.split_k import launch_division
 from cutile.backend.cuda.pipeline.swap_ab import swap
 from cutile.backend.cuda.pipeline.updates import add_tiles
 from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
-from cutile.backend.cuda.target import FLOATS, Architecture, Refusal, architecture
+from cutile.backend.cuda.target import FLOATS, Architecture, Refusal, Refused, architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.ir.core import Function
 from cutile.passes.fast_math import FACT, fast_math
@@ -112,4 +112,4 @@ def _plan(kernel: Kernel, arch: Architecture, rules: Rules, options: CompileOpti
     try:
         return rules(kernel, arch, replace(options, num_pieces=pieces) if pieces else options)
     except Refused as error:
-        return Refusal.of(error.args[0])
+        return error.refusal

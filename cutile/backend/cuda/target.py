@@ -87,12 +87,36 @@ def for_capability(major: int, minor: int) -> str:
 class Lack(enum.Enum):
     """Kinds of refusals: what a kernel, a target or options lack for a plan."""
 
+    # Of options: the refusal's text has these words (`asked_for`).
     CLUSTER = "blocks to a cluster"
     OCCUPANCY = "blocks to a multiprocessor"
-    ONE_PRODUCT = "one product, and no further one"
     PIECES = "pieces of a tile block"
     WARPS = "worker warps"
-    ELSE = "anything else"
+    # Of targets, kernels and tiles.
+    ARCHITECTURE = "an architecture with products of warpgroups"
+    ALIGNED_ROWS = "rows of a tensor that begin at multiples of 16 bytes"
+    ANY_ORDER = "tile blocks that may run in any order"
+    BULK_LOADS = "loads for which TMA is not forbidden"
+    COLUMNS = "a number of columns that an instruction has"
+    CONTIGUOUS_AXIS = "an axis with a stride of 1"
+    DTYPES = "operands of dtypes that an instruction has"
+    K_MAJOR = "an operand that is contiguous along K"
+    LOADS_BY_TMA = "a left operand that TMA loads"
+    LOADS_IN_LOOP = "operands that are loaded in the loop"
+    NO_ADDRESSES = "stores to partitions alone"
+    NO_ASSERTIONS = "indices that need no assertion"
+    NUMBERS = "indices that are computed from numbers"
+    ONE_PRODUCT = "one product, and no further one"
+    ONE_USE = "one use of each load"
+    ONLY_SUMS = "a loop that does no more than add up products"
+    READ_ONLY = "tensors that this launch does not write"
+    REGISTERS = "registers for a tile's sums"
+    ROWS = "rows that divide among warpgroups"
+    SHARED_MEMORY = "shared memory for the stages"
+    STEPS_OF_K = "a depth of whole steps"
+    TF32 = "operands that tensor cores multiply, in place of f32"
+    TWO_AXES = "products of tiles with two axes"
+    ELSE = "anything else, for which there is no remedy"
 
 
 class Refusal(str):
@@ -112,11 +136,57 @@ class Refusal(str):
         return refusal
 
     @staticmethod
-    def of(reason: str) -> "Refusal":
-        """A reason with its kind; plain text is of the kind `ELSE`."""
-        return reason if isinstance(reason, Refusal) else Refusal(reason)
+    def of(reason: str, kind: Lack = Lack.ELSE) -> "Refusal":
+        """A reason with its own kind; plain text is of the kind `kind`."""
+        return reason if isinstance(reason, Refusal) else Refusal(reason, kind)
+
+
+class Refused(Exception):
+    """A requirement does not hold.
+
+    Attributes:
+        refusal: the reason.
+    """
+
+    def __init__(self, reason: str, kind: Lack = Lack.ELSE) -> None:
+        self.refusal = Refusal.of(reason, kind)
+        super().__init__(self.refusal)
+
+
+def require(holds: bool, reason: str, kind: Lack = Lack.ELSE) -> None:
+    """A requirement.
+
+    Args:
+        holds: whether it holds.
+        reason: why there is no plan, where it does not.
+        kind: what is lacking then; a `Refusal` says it itself.
+
+    Raises:
+        Refused: it does not hold.
+    """
+    if not holds:
+        raise Refused(reason, kind)
 
 
 def asked_for(kind: Lack, number: int | None, more: str = "", detail: str = "") -> Refusal:
     """The refusal of an option's number."""
     return Refusal(f"{number} {kind.value} are asked for{more}", kind, detail)
+
+
+def would_hold(sums: int, room: str, whose: str = "") -> Refusal:
+    """The refusal of more accumulator registers than a thread has room for."""
+    return Refusal(f"a thread{whose} would hold {sums} sums{room}", Lack.REGISTERS)
+
+
+def depends_on(what: str, *, asserts: bool) -> Refusal:
+    """The refusal of an index or an assertion that needs more than numbers.
+
+    Without an assertion it is an index.
+    """
+    kind = Lack.NO_ASSERTIONS if asserts else Lack.NUMBERS
+    return Refusal(f"an index of a load, or an assertion, depends on {what}", kind)
+
+
+def undivided(rows: str, sharing: str) -> Refusal:
+    """The refusal of a tile whose rows some warps cannot share."""
+    return Refusal(f"{rows} do not divide among {sharing}", Lack.ROWS)

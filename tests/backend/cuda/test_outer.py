@@ -13,10 +13,10 @@ from cutile.backend.cuda.intrinsics import simt
 from cutile.backend.cuda.intrinsics.llvm import I32, ir
 from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.pipeline.accumulators import simt_accumulator
-from cutile.backend.cuda.pipeline.kernel import Kernel, Refused
+from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.mainloop_rules import plan_mainloop
 from cutile.backend.cuda.smem_layout import WARPGROUP, BufferStages, SmemLayout
-from cutile.backend.cuda.target import architecture
+from cutile.backend.cuda.target import Refused, architecture
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import f32, i8

@@ -22,9 +22,9 @@ from cutile.backend.cuda.ops import (
     TmaStore,
 )
 from cutile.backend.cuda.ops.pipeline import PipelineType
-from cutile.backend.cuda.pipeline.kernel import Kernel, Refused
+from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.rules import plan
-from cutile.backend.cuda.target import architecture
+from cutile.backend.cuda.target import Refused, architecture
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import i32, u8
 from cutile.ir.control import For, While

@@ -12,9 +12,9 @@ from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.ops import TmaLoad, TmaStore
 from cutile.backend.cuda.pipeline.epilogue import box_of_rows
-from cutile.backend.cuda.pipeline.kernel import Kernel, Refused
+from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.rules import plan
-from cutile.backend.cuda.target import architecture
+from cutile.backend.cuda.target import Refused, architecture
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import i32
 from cutile.ir.core import Function

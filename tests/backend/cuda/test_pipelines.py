@@ -32,11 +32,11 @@ from cutile.backend.cuda.ops import (
     TmaStore,
 )
 from cutile.backend.cuda.ops.pipeline import PipelineType
-from cutile.backend.cuda.pipeline.kernel import Kernel, Refused
+from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.rotate import rotate
 from cutile.backend.cuda.pipeline.rules import plan
 from cutile.backend.cuda.pipeline.schedule import Order
-from cutile.backend.cuda.target import architecture
+from cutile.backend.cuda.target import Refused, architecture
 from cutile.backend.interface import CompileOptions
 from cutile.backend.reference.interpret import run_block
 from cutile.dtypes import f8e4m3fn, i32

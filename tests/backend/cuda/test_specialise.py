@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from cutile.backend import cuda
-from cutile.backend.cuda.explain import remedy, unused
+from cutile.backend.cuda.explain import REMEDIES, unused
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.mma_layouts import group_accumulator
 from cutile.backend.cuda.model.pipelines import check_function
@@ -190,7 +190,7 @@ def test_a_refused_option_is_explained_by_its_kind(options: CompileOptions, kind
     (name, reason), *rest = plan.facts["refused"]
     assert reason.kind is kind
     other = Refusal("other words", kind, "another reason")
-    assert remedy(other) == what
+    assert REMEDIES[kind] == what
     plan.facts["refused"] = ((name, other), *rest)
     assert told in "\n".join(unused(function, plan, options, architecture(HOPPER.arch)))
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from cutile.backend.cuda.pipeline.accumulators import THREE_WARPGROUP_ROWS, THREE_WARPGROUPS, fragment_registers
-from cutile.backend.cuda.pipeline.kernel import Refused, require
 from cutile.backend.cuda.pipeline.operand import lies_across
 from cutile.backend.cuda.smem_layout import STEP_BYTES, WARPGROUP, WGMMA_ROWS
+from cutile.backend.cuda.target import Lack, Refused, require, undivided, would_hold
 from cutile.backend.cuda.wgmma_instructions import MmaAtom, atom_of, columns_fit, padded_columns
 from cutile.dtypes import f32, i32
 from cutile.ir.core import Op, Value
@@ -80,10 +80,8 @@ class Instructions:
             return 0, 0
         if self.sums <= MAX_SUMS_TWICE and by_iterations:  # fewer additions: one for several iterations
             return 0, max(1, MAX_PROMOTE_DEPTH // depth)
-        require(
-            not self.a_from_registers,
-            "a left operand of 8-bit floats that lies across K needs fewer accumulators, and a loop counted in i32",
-        )
+        why = "a left operand of 8-bit floats that lies across K needs fewer accumulators, and a loop counted in i32"
+        require(not self.a_from_registers, why, Lack.K_MAJOR)
         down = self.rows // (WGMMA_ROWS * self.warpgroups)  # instructions of a warpgroup, one below the other
         fitting = (columns for columns in range(8, self.columns + 1, 8) if self.columns % columns == 0)
         return max(columns for columns in fitting if down * columns // 2 <= MAX_PARTIAL_SUMS), 0
@@ -95,17 +93,18 @@ def instructions_of(product: Mma, definitions: Mapping[Value, Op]) -> Instructio
     Raises:
         Refused: no warp-specialised product fits.
     """
-    require(len(product.acc.tile.shape) == 2, "a batch of products in one tile: the accumulator has more than 2 axes")
-    rows, columns = product.acc.tile.shape
-    dtype, other, acc = product.a.tile.dtype, product.b.tile.dtype, product.acc.tile.dtype
-    depth_bytes = product.a.tile.shape[1] * dtype.bits // 8
-    atom = atom_of(dtype, other, acc)
-    if atom is None and not dtype is other is acc is f32:
-        raise Refused(f"there is no wgmma for products of {dtype} and {other} that add up in {acc}")
+    left, other, acc = product.a.tile, product.b.tile.dtype, product.acc.tile
+    require(len(acc.shape) == 2, "a batch of products in one tile: the accumulator has more than 2 axes", Lack.TWO_AXES)
+    (rows, columns), dtype, depth = acc.shape, left.dtype, left.shape[1]
+    depth_bytes = depth * dtype.bits // 8
+    atom = atom_of(dtype, other, acc.dtype)
+    if atom is None and not dtype is other is acc.dtype is f32:
+        raise Refused(f"there is no wgmma for products of {dtype} and {other} that add up in {acc.dtype}", Lack.DTYPES)
     along_k = atom is not None and not atom.any_major  # both operands have to be contiguous along K
     a_from_registers = along_k and lies_across(product.a, 1, definitions)
     if along_k and lies_across(product.b, 0, definitions):
-        raise Refused(f"the right operand, of {dtype}, lies across K, and cannot change places with the left one")
+        why = f"the right operand, of {dtype}, lies across K, and cannot change places with the left one"
+        raise Refused(why, Lack.K_MAJOR)
     if atom is None:
         groups = 1 if rows * columns <= WARPGROUP * MAX_SIMT_SUMS_OF_ONE else 2
     else:  # few rows are multiplied as columns, and these may be 1 or 20
@@ -113,25 +112,25 @@ def instructions_of(product: Mma, definitions: Mapping[Value, Op]) -> Instructio
         groups = _groups(rows, columns, atom)
     promotes = atom is not None and atom.promotes and not product.use_fast_acc
     how = Instructions(atom, rows, columns, groups, a_from_registers, promotes)
-    require(how.sums <= MAX_SUMS, f"a thread would hold {how.sums} sums, and has registers for {MAX_SUMS}")
+    require(how.sums <= MAX_SUMS, would_hold(how.sums, f", and has registers for {MAX_SUMS}"))
     if a_from_registers:
         if how.promotes and how.sums > MAX_SUMS_TWICE:
-            raise Refused(f"a thread would hold {how.sums} sums twice, and has registers for {MAX_SUMS_TWICE}")
+            raise Refused(would_hold(how.sums, f" twice, and has registers for {MAX_SUMS_TWICE}"))
         held = how.sums + fragment_registers(rows, depth_bytes, groups)
         most = MAX_SUMS_AND_FRAGMENT
-        require(held <= most, f"a thread would hold {held} sums and operands, and has room for {most}")
-    require(depth_bytes % STEP_BYTES == 0, f"a depth of {product.a.tile.shape[1]} is no whole number of steps")
+        require(held <= most, would_hold(held, f" and operands, and has room for {most}"))
+    require(depth_bytes % STEP_BYTES == 0, f"a depth of {depth} is no whole number of steps", Lack.STEPS_OF_K)
     return how
 
 
 def _groups(rows: int, columns: int, atom: MmaAtom) -> int:
     """The warpgroups that share a tile."""
-    require(rows % WGMMA_ROWS == 0, f"a tile of {rows} rows is no whole number of {WGMMA_ROWS}")
+    require(rows % WGMMA_ROWS == 0, f"a tile of {rows} rows is no whole number of {WGMMA_ROWS}", Lack.ROWS)
     step = "16" if atom.sums is i32 and columns > 32 else "8"  # as `columns_fit` asks
     # Two warpgroups have half of the columns each where 64 rows have more than one instruction takes.
     halved = rows == WGMMA_ROWS and columns > MAX_COLUMNS
     groups = 2 if halved else {WGMMA_ROWS: 1, THREE_WARPGROUP_ROWS: THREE_WARPGROUPS}.get(rows, 2)
     fit = columns_fit(atom, columns // groups if halved else columns)
-    require(fit, f"{columns} columns: a multiple of {step} up to {MAX_COLUMNS} is wanted")
-    require(halved or rows % (WGMMA_ROWS * groups) == 0, f"{rows} rows do not divide among {groups} warp groups")
+    require(fit, f"{columns} columns: a multiple of {step} up to {MAX_COLUMNS} is wanted", Lack.COLUMNS)
+    require(halved or rows % (WGMMA_ROWS * groups) == 0, undivided(f"{rows} rows", f"{groups} warp groups"))
     return groups

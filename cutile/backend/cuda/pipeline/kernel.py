@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from cutile.analysis.structure import why_linear
-from cutile.backend.cuda.target import Architecture
+from cutile.backend.cuda.target import Architecture, Lack, require
 from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.backend.gpu.op_facts import blocks_of, only_asserts, parents_of, users_of
 from cutile.ir.core import Block, Function, Op, Value
@@ -16,20 +16,6 @@ from cutile.ops.cast import Convert
 from cutile.ops.matmul import Mma
 from cutile.ops.shape import Permute
 from cutile.ops.view import StoreView
-
-
-class Refused(Exception):
-    """A requirement does not hold; the text is the reason, perhaps a `Refusal`."""
-
-
-def require(holds: bool, reason: str) -> None:
-    """A requirement.
-
-    Raises:
-        Refused: it does not hold.
-    """
-    if not holds:
-        raise Refused(reason)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +97,9 @@ class Kernel:
         Raises:
             Refused: a requirement does not hold.
         """
-        require((arch.major, arch.suffix) == (9, "a"), f"{arch.name} has no warp group products (sm_90a has)")
+        require(arch.name == "sm_90a", f"{arch.name} has no warp group products (sm_90a has)", Lack.ARCHITECTURE)
         # A persistent thread block takes many tile blocks, in the order of the tile scheduler.
-        require(not (why := why_linear(self.function)), f"tile blocks keep their order: {why}")
+        require(not (why := why_linear(self.function)), f"tile blocks keep their order: {why}", Lack.ANY_ORDER)
         # The producer loads ahead of the consumers' stores. Only in unsafe kernels may both be of one memory.
-        unsafe = bool(self.function.facts.get("unsafe", False))
-        require(not (unsafe and self.stores_views), "what is stored by address may be what is loaded ahead")
+        safe = not (self.stores_views and self.function.facts.get("unsafe", False))
+        require(safe, "what is stored by address may be what is loaded ahead", Lack.NO_ADDRESSES)

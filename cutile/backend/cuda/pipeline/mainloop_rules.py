@@ -40,7 +40,7 @@ from cutile.backend.cuda.pipeline.accumulators import (
 )
 from cutile.backend.cuda.pipeline.epilogue import only_store_of
 from cutile.backend.cuda.pipeline.instructions import Instructions, instructions_of
-from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
+from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.operand import Operand, operand_of
 from cutile.backend.cuda.pipeline.plan import Dot, Plan, TmaStore
 from cutile.backend.cuda.pipeline.reads import Reads
@@ -51,7 +51,7 @@ from cutile.backend.cuda.pipeline.stages import with_stages
 from cutile.backend.cuda.pipeline.subtiles import cut_epilogue
 from cutile.backend.cuda.pipeline.swap_ab import swaps_ab
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS, SmemLayout
-from cutile.backend.cuda.target import Architecture, Lack, Refusal, asked_for
+from cutile.backend.cuda.target import Architecture, Lack, Refused, asked_for, require, undivided, would_hold
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import ELEMENTWISE, is_tile
 from cutile.backend.gpu.op_facts import constant_of, is_scalar_work
@@ -99,8 +99,7 @@ def plan_mainloop(kernel: Kernel, arch: Architecture, options: CompileOptions) -
         Refused: the kernel has no main loop, or no plan of one fits; the text says why.
     """
     kernel.require_specialisable(arch)
-    blocks = options.occupancy
-    require(blocks in (None, 1), asked_for(Lack.OCCUPANCY, blocks))
+    require(options.occupancy in (None, 1), asked_for(Lack.OCCUPANCY, options.occupancy))
     loop = _only_loop(kernel)
     how = instructions_of(kernel.products[0], kernel.definitions)
     by_rows = how.atom is None or how.rows % (WGMMA_ROWS * how.warpgroups) == 0
@@ -110,8 +109,7 @@ def plan_mainloop(kernel: Kernel, arch: Architecture, options: CompileOptions) -
 
 def _only_loop(kernel: Kernel) -> For:
     """The loop around a kernel's only product."""
-    count = len(kernel.products)
-    require(count == 1, Refusal(f"the kernel has {count} products, not one", Lack.ONE_PRODUCT))
+    require(len(kernel.products) == 1, f"the kernel has {len(kernel.products)} products, not one", Lack.ONE_PRODUCT)
     (product,) = kernel.products
     loops = [op for op in kernel.function.body.operations if isinstance(op, For) and product in op.body.operations]
     require(len(loops) == 1, "the product is not in a loop of the kernel's own")
@@ -174,7 +172,8 @@ class _Rules:
             stores[store.op] = replace(store, box=(*store.box[:-1], subtile), layout=accumulator)
         drafted = drafted_plan(kernel, {product: dot}, Reads(), how.warpgroups, self.options, loop)
         plain = drafted.slice.nests <= {loop, *kernel.guards} and all(map(is_scalar_work, drafted.slice.needed))
-        require(plain, "an index or an assertion needs more than the main loop and numbers, or numbers from memory")
+        why = "an index or an assertion needs more than the main loop and numbers, or numbers from memory"
+        require(plain, why, Lack.NO_ASSERTIONS if kernel.guards else Lack.NUMBERS)
         return replace(
             drafted,
             stores=stores,
@@ -196,10 +195,10 @@ class _Rules:
         product, body = self.product, self.loop.body
         ours = (product, *(op for operand in operands for op in (operand.load, *operand.passed)), *self.kernel.guards)
         for op in body.operations[:-1]:
-            require(op in ours or is_scalar_work(op), f"the loop does more than multiply: {op.name}")
-        require(body.terminator.operands == (product.result,), "the loop carries more than the sums")
+            require(op in ours or is_scalar_work(op), f"the loop does more than multiply: {op.name}", Lack.ONLY_SUMS)
+        require(body.terminator.operands == (product.result,), "the loop carries more than the sums", Lack.ONLY_SUMS)
         require(product.acc is body.arguments[1], "what is added to is not what the loop carries")
-        require(len(self.kernel.users[product.result]) == 1, "the sums are used within the loop")
+        require(len(self.kernel.users[product.result]) == 1, "the sums are used within the loop", Lack.ONLY_SUMS)
         step = constant_of(self.loop.step, self.kernel.definitions)
         require(step is not None and step > 0, "the loop's step is no positive constant")
 
@@ -246,7 +245,7 @@ class _Rules:
             by_k = (left.smem_layout.k_major, right.smem_layout.k_major)
             layout = simt_accumulator((rows, columns), 4 * groups, by_k)
             if layout is None:
-                raise Refused(f"{rows} x {columns} sums do not divide among {4 * groups} warps")
+                raise Refused(undivided(f"{rows} x {columns} sums", f"{4 * groups} warps"))
             return layout
         accumulator = group_accumulator((rows, columns), groups)
         if groups == THREE_WARPGROUPS:
@@ -275,15 +274,15 @@ class _Rules:
         apart, sums = self.how.promotes, accumulator.registers
         room = most[2 if apart else int(more)]
         beside = " beside their products" if apart else " beside what follows the loop" if more else ""
-        require(sums <= room, f"a thread of {whose} would hold {sums} sums, and has registers for {room}{beside}")
+        require(sums <= room, would_hold(sums, f", and has registers for {room}{beside}", f" of {whose}"))
         after = self.kernel.behind(self.loop)
         layouts = assign_layouts(self.kernel.function, accumulator.warps, ((self.product, accumulator),))
         for op in after:
             by_element = family(type(op)) in (*ELEMENTWISE, "grid") or isinstance(op, _BY_ELEMENT)
-            require(by_element, f"warp groups would have to work together on {op.name}")
+            lack = Lack.NO_ASSERTIONS if op in self.kernel.guards else Lack.ELSE
+            require(by_element, f"warp groups would have to work together on {op.name}", lack)
         for value in (value for op in after for value in (*op.operands, *op.results) if is_tile(value)):
-            fits = holds(layouts[value])
-            require(fits, f"a tile of {value.tile.shape} is not held by these warp groups alone")
+            require(holds(layouts[value]), f"a tile of {value.tile.shape} is not held by these warp groups alone")
 
     # The schedule.
 
@@ -303,7 +302,7 @@ class _Rules:
         """Require that warpgroups may have tile blocks of their own."""
         plain = not (self.how.a_from_registers or self.how.promotes)
         require(plain, "warp groups alone add up 16-bit operands as they lie")
-        require(not self.kernel.guards, "warp groups alone end at no assert")
+        require(not self.kernel.guards, "warp groups alone end at no assert", Lack.NO_ASSERTIONS)
         require(store is not None, "warp groups alone write by TMA, which does not store this result")
         require(tiles.cluster == 1, "warp groups alone share no operands with another block")
         varying = block_axes(self.loop.bounds, self.kernel.definitions)

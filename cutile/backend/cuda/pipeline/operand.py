@@ -4,8 +4,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
+from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.smem_layout import SmemLayout, smem_layout_fits
+from cutile.backend.cuda.target import Lack, Refused, require
 from cutile.backend.cuda.tensor_map import MAX_TMA_AXES, TensorMap
 from cutile.backend.cuda.wgmma_instructions import padded_columns
 from cutile.backend.gpu.op_facts import constant_of, rounds_to_tf32, source_of
@@ -106,7 +107,7 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
     swapped = loop is not None and kernel.transposes(loop)
     side = "left" if (k_axis == 1) != swapped else "right"
     definitions, users = kernel.definitions, kernel.users
-    require(loop is None or len(users[value]) == 1, f"the {side} operand is used twice")
+    require(loop is None or len(users[value]) == 1, f"the {side} operand is used twice", Lack.ONE_USE)
     load, passed = source_of(value, definitions, reads_as_it_lies)
     for op in passed:
         require(loop is None or len(users[op.operands[0]]) == 1, f"the {side} operand is used before it is {op.name}d")
@@ -116,7 +117,7 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
     if isinstance(load, Reshape):
         raise Refused(f"the {side} operand is reshaped by more than making rows of the axes ahead of its last")
     if not isinstance(load, LoadTile | LoadView) or (loop is not None and load not in loop.body.operations):
-        raise Refused(f"the {side} operand is not loaded in the loop")
+        raise Refused(f"the {side} operand is not loaded in the loop", Lack.LOADS_IN_LOOP)
     tensor, lead = require_tma(load, kernel, f"the {side} operand"), len(load.shape) - 2
     assert tensor.unit_axis is not None
     axis = tensor.unit_axis - lead
@@ -160,16 +161,16 @@ def require_tma(load: LoadTile | LoadView, kernel: Kernel, whose: str) -> Tensor
     if isinstance(load, LoadView):
         require(not load.limited, f"{whose}'s tensor ends where a number says")
         require(load.padding in ("none", "zero"), f"{whose}'s padding is not zero")
-    require(load.bulk, f"{whose}'s load keeps off TMA: it says ct.tma.DISABLED")
+    require(load.bulk, f"{whose}'s load keeps off TMA: it says ct.tma.DISABLED", Lack.BULK_LOADS)
     tensor = load.x.type
     if not isinstance(tensor, TensorType):
-        raise Refused(f"{whose} is a tensor that this launch writes")
+        raise Refused(f"{whose} is a tensor that this launch writes", Lack.READ_ONLY)
     require(load.x not in kernel.definitions, f"{whose}'s tensor is no argument, but made in the kernel")
     contiguous = tensor.unit_axis is not None and tensor.unit_axis >= len(load.shape) - 2
-    require(contiguous, f"no axis of {whose}'s tensor is known to be contiguous")
+    require(contiguous, f"no axis of {whose}'s tensor is known to be contiguous", Lack.CONTIGUOUS_AXIS)
     require(len(load.shape) <= MAX_TMA_AXES, f"{whose}'s tensor has more than {MAX_TMA_AXES} axes")
-    aligned = tensor.alignment == 16
-    require(aligned, f"rows of {whose}'s tensor do not begin at multiples of 16 bytes, each at one of its own")
+    why = f"rows of {whose}'s tensor do not begin at multiples of 16 bytes, each at one of its own"
+    require(tensor.alignment == 16, why, Lack.ALIGNED_ROWS)
     return tensor
 
 

@@ -15,10 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cutile.backend.cuda.mma_layouts import group_accumulator
-from cutile.backend.cuda.pipeline.kernel import Kernel, Refused
+from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of, require_tma
 from cutile.backend.cuda.pipeline.plan import Dot
 from cutile.backend.cuda.smem_layout import SmemLayout
+from cutile.backend.cuda.target import Refused
 from cutile.backend.cuda.tensor_map import MAX_TMA_BOX
 from cutile.backend.gpu.layout import Layout, round_up
 from cutile.backend.gpu.op_facts import reads, thread_readers, work_of

@@ -11,7 +11,7 @@ from cutile.backend.cuda.mma_layouts import across_accumulator, assign_layouts, 
 from cutile.backend.cuda.pipeline.accumulators import among_three
 from cutile.backend.cuda.pipeline.epilogue import tma_stores_of
 from cutile.backend.cuda.pipeline.instructions import MAX_PROMOTE_DEPTH, Instructions, instructions_of
-from cutile.backend.cuda.pipeline.kernel import Kernel, Refused, require
+from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of, operand_of
 from cutile.backend.cuda.pipeline.plan import Dot, Plan, Written
 from cutile.backend.cuda.pipeline.reads import Reads, anchors_of, reads_of
@@ -20,7 +20,7 @@ from cutile.backend.cuda.pipeline.slice import producer_slice
 from cutile.backend.cuda.pipeline.split_k import division, summing_loop
 from cutile.backend.cuda.pipeline.stages import groups_of, with_stages
 from cutile.backend.cuda.smem_layout import WARPGROUP, WGMMA_ROWS, SmemLayout, smem_layout_fits
-from cutile.backend.cuda.target import Architecture, Lack, asked_for
+from cutile.backend.cuda.target import Architecture, Lack, Refused, asked_for, require, undivided, would_hold
 from cutile.backend.gpu.layout import Layout, round_up
 from cutile.backend.gpu.layout_assignment import LayoutAssignment, is_tile
 from cutile.backend.gpu.op_facts import blocks_of, constant_of, reads
@@ -126,12 +126,12 @@ def _warpgroups(hows: Mapping[Mma, Instructions]) -> int:
     require(bool(hows), "the kernel has no product")
     for op, how in hows.items():
         dtype = op.a.tile.dtype
-        require(how.atom is not None, f"there is no warpgroup product of {dtype} by {op.b.tile.dtype}")
-        require(how.by_instruction, f"an operand of {dtype} lies across K")
+        require(how.atom is not None, f"there is no warpgroup product of {dtype} by {op.b.tile.dtype}", Lack.TF32)
+        require(how.by_instruction, f"an operand of {dtype} lies across K", Lack.K_MAJOR)
     count = max(how.warpgroups for how in hows.values())
     for op in hows:
         rows, _ = op.acc.tile.shape
-        require(_layout_of(op.acc, count) is not None, f"{rows} rows do not divide among {count} warpgroups")
+        require(_layout_of(op.acc, count) is not None, undivided(f"{rows} rows", f"{count} warpgroups"))
     return count
 
 
@@ -159,7 +159,7 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
     except Refused:
         computed = definitions.get(op.a)
         fits_registers = (dtype.is_half or dtype.bits == 8) and not isinstance(computed, LoadTile | LoadView)
-        require(fits_registers, "the left operand is loaded by threads")
+        require(fits_registers, "the left operand is loaded by threads", Lack.LOADS_BY_TMA)
         if dtype.is_half and isinstance(computed, Permute) and _from_sums(computed.x, definitions):
             written = _written(computed.x, (computed,))
         elif dtype.is_half and across and _from_sums(op.a, definitions):
@@ -262,7 +262,7 @@ def _require_layouts(
         if dot.left is None:
             value = dot.op.a if dot.written is None else dot.written.value
             layout = _layout_of(value, warpgroups, dot.neighbours)
-            require(layout is not None, f"{value.tile.shape[0]} rows of a left operand do not divide among warpgroups")
+            require(layout is not None, undivided(f"{value.tile.shape[0]} rows of a left operand", "warpgroups"))
             require(layouts[value] == layout, "the left operand is computed in another layout than sums have")
         require(layouts[dot.op.result] == dot.accumulator, "the sums are used in another layout")
     if warpgroups == 3:
@@ -276,10 +276,10 @@ def _require_room(blocks: Iterable[Block], dots: Mapping[Op, Dot], warpgroups: i
     """Require that a block's accumulators and left operands fit in `room` registers."""
     for block in blocks:
         held = _held(block, dots, warpgroups)
-        require(held <= room, f"a thread would hold {held} sums and operands, and has room for {room}")
+        require(held <= room, would_hold(held, f" and operands, and has room for {room}"))
         one = max((dots[op].accumulator.registers for op in block.operations if op in dots), default=0)
         most = MAX_SUMS_OF_ONE_MMA[warpgroups]
-        require(one <= most, f"a thread would hold {one} sums of one product, and {most} at most compile")
+        require(one <= most, would_hold(one, f" of one product, and {most} at most compile"))
 
 
 def _held(block: Block, dots: Mapping[Op, Dot], warpgroups: int) -> int:

@@ -15,7 +15,8 @@ run it, and the producer carries only the values that it needs.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from cutile.backend.cuda.pipeline.kernel import Kernel, require
+from cutile.backend.cuda.pipeline.kernel import Kernel
+from cutile.backend.cuda.target import depends_on, require
 from cutile.backend.gpu.layout_assignment import carried_groups
 from cutile.backend.gpu.op_facts import is_number, makes_numbers
 from cutile.ir import For, If, Op, TileType, Value, While
@@ -64,7 +65,7 @@ def producer_slice(kernel: Kernel, numbers: Iterable[Value], reached: Iterable[O
         value = pending.pop()
         if value in variables:
             nest, index, group = variables[value]
-            require(is_number(value), "an index of a load, or an assertion, depends on a tile")
+            require(is_number(value), depends_on("a tile", asserts=bool(kernel.guards)))
             add_nests((*kernel.parents[nest], nest))
             if index not in carried.setdefault(nest, set()):
                 carried[nest].add(index)
@@ -73,7 +74,7 @@ def producer_slice(kernel: Kernel, numbers: Iterable[Value], reached: Iterable[O
         op = kernel.definitions.get(value)
         if op is None or op in needed:  # parameters and induction variables have no operation
             continue
-        require(makes_numbers(op), f"an index of a load, or an assertion, depends on more than numbers: {op.name}")
+        require(makes_numbers(op), depends_on(f"more than numbers: {op.name}", asserts=bool(kernel.guards)))
         add_nests(kernel.parents[op])
         needed.add(op)
         # Operands that are no tiles are tensors: parameters, of which nothing is computed.

@@ -4,12 +4,12 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cutile.backend.cuda.pipeline.kernel import Kernel, require
+from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.plan import Dot, Group, Plan
 from cutile.backend.cuda.pipeline.reads import Reads
 from cutile.backend.cuda.smem_layout import SmemLayout
-from cutile.backend.cuda.target import Architecture
+from cutile.backend.cuda.target import Architecture, Lack, require
 from cutile.dtypes import DTypeLike
 from cutile.ir import Block, For, Op, While
 
@@ -55,7 +55,8 @@ def with_stages(plan: Plan, kernel: Kernel, arch: Architecture) -> Plan:
     sizes = [plan.stage_bytes(number) for number in numbers]
     stages = [2 if number in need_two else 1 for number in numbers]
     total = sum(count * size for count, size in zip(stages, sizes, strict=True))
-    require(total <= room, f"the stages of all pipelines take {total} bytes of shared memory, there are {room}")
+    why = f"the stages of all pipelines take {total} bytes of shared memory, there are {room}"
+    require(total <= room, why, Lack.SHARED_MEMORY)
     if total + written_bytes <= room:
         plan, room = replace(plan, written_stages=2), room - written_bytes
     one_by_one, grows = len({dot.left is None for dot in plan.dots.values()}) == 1, True
