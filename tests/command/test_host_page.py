@@ -26,14 +26,13 @@ ELSEWHERE = {"DType", "Tile", "api", "MutBorrow", "Writable"}
 NO_EXAMPLE = {
     # they need a GPU
     "load_module_from_cuda_src", "load_module_from_ptx_src", "load_module_from_file", "load_module_from_bytes",
-    "Module", "Function", "AsyncKernelLaunch",
+    "Module", "Function",
     # they are what other entries, which have examples, yield or take
     "KernelOp", "Kernel", "Composite", "Launches",
     "FutureState", "api.DeviceVec", "api.DevicePointer", "Instrument", "ObservedOperation",
     "remove_instrument", "CompletionStatistics", "PoolStatistics", "load_verified",
-    # they are for who writes operations: cuda_async/op.py has one
-    "ExecutionContext", "Storage", "Lease", "Use", "Pending", "upload", "download", "copy_storage",
-    "register_internal_package",
+    # they are for who writes operations: `Storage` and `ExecutionContext` have examples
+    "Lease", "register_internal_package",
 }  # fmt: skip
 
 
