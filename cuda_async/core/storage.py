@@ -101,16 +101,20 @@ class _Allocation:
             self.written = stream.sequence + 1
             return
         with _lock:
-            others: list[Stream] = []
-            for source, sequence in self.writers():
-                if not self._replace(stream, source, sequence, depend=True):
-                    others.append(source)
-            for reader, sequence in list(self.readers.items()):
-                # A write behind a read needs no result of it: it is right where the read failed.
-                if self._replace(stream, reader, sequence, depend=False) and self.readers.get(reader) == sequence:
-                    del self.readers[reader]
-            self.written = stream.sequence + 1
-            self.writer = _Writers((*others, stream)) if others else stream
+            self._record_write(stream)
+
+    def _record_write(self, stream: Stream) -> None:
+        """Order a write on `stream` behind all uses, and take their place; the caller holds `_lock`."""
+        others: list[Stream] = []
+        for source, sequence in self.writers():
+            if not self._replace(stream, source, sequence, depend=True):
+                others.append(source)
+        for reader, sequence in list(self.readers.items()):
+            # A write behind a read needs no result of it: it is right where the read failed.
+            if self._replace(stream, reader, sequence, depend=False) and self.readers.get(reader) == sequence:
+                del self.readers[reader]
+        self.written = stream.sequence + 1
+        self.writer = _Writers((*others, stream)) if others else stream
 
     @staticmethod
     def _replace(stream: Stream, source: Stream, sequence: int, *, depend: bool) -> bool:

@@ -446,14 +446,8 @@ class Stream:
         finally:
             self.device.return_event(event)
         self.completed = max(self.completed, covered)
-        # Nothing was enqueued meanwhile that could need what is held. Who holds the lock may be about to enqueue: a
-        # launch holds its code before it has a number, or behind it. Then a later call clears.
-        if self.submission.acquire(blocking=False):
-            try:
-                if covered == self.sequence:
-                    self.held.clear()
-            finally:
-                self.submission.release()
+        if covered == self.sequence:  # nothing was enqueued meanwhile, which could need what is held
+            self.held.clear()
 
     def hold(self, item: object) -> None:
         """Keep `item` (loaded code, say) until `synchronize` next finds the stream idle.

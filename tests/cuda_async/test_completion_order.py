@@ -13,12 +13,10 @@ from cuda_async import (
     Device,
     DeviceOp,
     DriverError,
-    ExecutionContext,
     FutureState,
     Stream,
     global_policy,
     value,
-    with_context,
     zip,
 )
 from cuda_async.core.run import Run
@@ -165,22 +163,3 @@ def test_an_event_that_another_thread_returned_to_the_pool_is_asked_no_more(
     monkeypatch.setattr(SimEvent, question, recorded_anew)
     assert run.wait() if question == "wait" else run.settle()
     assert questions
-
-
-def test_code_stays_held_while_another_thread_finds_the_stream_idle(sim_device: Device) -> None:
-    """A launch holds its code before it has a number; a wait that ends then must not drop it."""
-    stream, code = sim_device.new_stream(), object()
-    held: list[bool] = []
-
-    def launch(context: ExecutionContext) -> DeviceOp[int]:
-        context.hold_code(code)
-        waiting = threading.Thread(target=stream.synchronize)
-        waiting.start()
-        waiting.join()
-        held.append(id(code) in stream.held)
-        return value(1)
-
-    with_context(launch).sync_on(stream)
-    assert held == [True]
-    stream.synchronize()
-    assert not stream.held
