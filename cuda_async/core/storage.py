@@ -124,13 +124,15 @@ class _Allocation:
         """
         if source is stream:
             return True
-        # Without waiting: the other thread may hold its lock while it waits for `_lock`.
-        settled = source.submission.acquire(blocking=False)
         try:
+            # Without waiting: the other thread may hold its lock while it waits for `_lock`.
+            settled = source.submission.acquire(blocking=False)
             stream.follow(source, sequence, depend=depend)
         finally:
-            if settled:
+            try:  # noqa: SIM105 - as in `async_on`
                 source.submission.release()
+            except RuntimeError:  # not acquired; `settled` may be unset where Ctrl-C came behind the call
+                pass
         return settled
 
     def forget_readers(self) -> None:
