@@ -6,12 +6,12 @@ import asyncio
 import gc
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from unittest import mock
 
 import pytest
 
-from cuda_async import CudaGraph, Device, OwnershipError, Storage, value, zip
+from cuda_async import CudaGraph, Device, OwnershipError, Storage, locks, value, zip
 from cuda_async.core.lease import current_holder
 from cuda_async.core.run import Run
 from cuda_async.driver.queue import QueueStream
@@ -25,6 +25,13 @@ from tests.support.kinds import of_kind
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 does not tell where signals may come")
 
 Scene = Callable[[Device, Storage], object]
+
+
+@pytest.fixture(autouse=True)
+def no_lock_is_left_taken() -> Iterator[None]:
+    """An interrupt that loses a lock would stop other threads, in whatever test comes later."""
+    yield
+    assert [lock for lock in list(locks._locks) if lock._is_owned()] == []  # pyright: ignore
 
 
 def by_fast_path(device: Device, storage: Storage) -> None:
