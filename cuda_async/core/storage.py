@@ -104,7 +104,10 @@ class _Allocation:
             self._record_write(stream)
 
     def _record_write(self, stream: Stream) -> None:
-        """Order a write on `stream` behind all uses, and take their place; the caller holds `_lock`."""
+        """Order a write on `stream` behind all uses, and take their place.
+
+        The caller holds `_lock`.
+        """
         others: list[Stream] = []
         for source, sequence in self.writers():
             if not self._replace(stream, source, sequence, depend=True):
