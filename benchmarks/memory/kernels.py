@@ -53,8 +53,8 @@ def layer_norm(y: Mut, x: Tensor, w: Tensor, b: Tensor, eps: f32):
 def layer_norm_by_sums(y: Mut, x: Tensor, w: Tensor, b: Tensor, eps: f32):
     """Layer norm in two passes: the row's sum and its sum of squares, in f32, then two multiply-adds an element.
 
-    The variance is off by some 2**-23 of the mean's square. bf16 elements have less than that, since they are off by
-    2**-9 of themselves, unless nearly all of a row's are equal.
+    The variance is a difference of two sums: it loses digits where the mean is large beside the deviation. Of rows of
+    16384 f32 on the CPU, deviation 1, results are off by 8e-8, 1e-5, 6e-4 and 3e-2 for means of 0, 10, 100 and 1000.
     """
     n, shape = y.shape[1], y.shape
     t = ct.load_tile_like(x, y).astype(f32)

@@ -197,7 +197,7 @@ def _wait_for_frees(stream: Stream) -> None:
     from cuda_async.core.policy import policy_streams
 
     stream.device.collect()
-    end = time.monotonic() + _MEETING_LIMIT_S
+    deadline = time.monotonic() + _MEETING_LIMIT_S
     # The streams that are known; others free when they can. The order does not matter, since all are waited for.
     streams = {stream, *policy_streams(stream.device)}
     for user in streams:
@@ -205,7 +205,7 @@ def _wait_for_frees(stream: Stream) -> None:
         try:
             while not event.wait(WAIT_SLICE_S):
                 # Any of the streams: this one may follow it.
-                if time.monotonic() > end and any(each.driver.parked for each in streams):
+                if time.monotonic() > deadline and any(each.driver.parked for each in streams):
                     return
         finally:  # also where Ctrl-C ends the wait
             stream.device.return_event(event)

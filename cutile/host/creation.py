@@ -174,23 +174,24 @@ class Empty(Create):
 class Full(Empty):
     """A tensor with the same value everywhere."""
 
-    __slots__ = ("_element", "_name")
+    __slots__ = ("_element", "_name", "_period")
 
     def __init__(self, shape: tuple[int, ...], dtype: DTypeLike, element: Array, name: str) -> None:
         super().__init__(shape, dtype)
         self._element = element
+        self._period = _pattern(element)
         self._name = name
 
     def label(self) -> str:
         return self._name
 
     def outline(self) -> TensorOutline | None:
-        return super().outline() if len(_pattern(self._element)) <= _MAX_PATTERN_BYTES else None
+        return super().outline() if len(self._period) <= _MAX_PATTERN_BYTES else None
 
     def allocate(self, stream: Stream, nbytes: int) -> Storage:  # pyright: ignore[reportIncompatibleMethodOverride]
         storage = Storage.allocate(stream, nbytes)
         storage.use(stream, write=True)
-        stream.fill(storage.address, math.prod(self._shape) * self._dtype.bits // 8, _pattern(self._element))
+        stream.fill(storage.address, math.prod(self._shape) * self._dtype.bits // 8, self._period)
         return storage
 
     def write(self, context: ExecutionContext, view: View) -> None:

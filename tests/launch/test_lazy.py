@@ -399,7 +399,7 @@ def test_new_tensors_of_other_parameters_need_no_run() -> None:
         assert (out.x.numpy() == 1).all()
 
 
-def test_running_sums_need_no_run(stream: Stream) -> None:
+def test_running_sums_need_no_run() -> None:
     with Device("cpu"):
         x = api.arange(1000, f32).sync()
         for turn in range(3):

@@ -548,15 +548,15 @@ def _groups(context: LoweringContext) -> int:
 
 def _wait(op: HeldSlice, held: HeldPlace, context: LoweringContext) -> None:
     """Wait for a slice; for all of them, if the whole row is read."""
-    builder, part, last = context.builder, context.lowered[op.part], held.parts - 1
+    builder, part = context.builder, context.lowered[op.part]
     whole = op.shape != held.shape
     if held.counter is None:
-        later = tuple(_groups(context) - held.group - 1 - each for each in range(held.parts))
-        # Groups end in the order in which they are begun.
-        builder.add(SliceWait(part=builder.constant(last) if whole else part, later=later, bulk=False))
+        later = tuple(_groups(context) - held.group - 1 - number for number in range(held.parts))
+        # Groups end in the order in which they are begun, so the last one stands for all.
+        builder.add(SliceWait(part=builder.constant(held.parts - 1) if whole else part, later=later, bulk=False))
         return
-    for each in [builder.constant(number) for number in range(held.copies)] if whole else [part]:
-        context.add(SliceWait(part=each, later=(), bulk=True), counter=held.counter)
+    for copy in [builder.constant(number) for number in range(held.copies)] if whole else [part]:
+        context.add(SliceWait(part=copy, later=(), bulk=True), counter=held.counter)
 
 
 LOWERINGS = ((HoldRow, lower_hold_row), (HeldSlice, lower_held_slice))

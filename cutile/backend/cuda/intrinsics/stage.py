@@ -141,9 +141,9 @@ def stage_row(
                 asm(b, VOID, [barriers], text, "r,~{memory}", effect=True)
             # The fence shows the new barriers to the copies, which count their bytes there (PTX ISA, "membar / fence").
             asm(b, VOID, [], "fence.mbarrier_init.release.cluster;", "~{memory}", effect=True)
-        whole, edge, done = (b.append_basic_block(name) for name in ("inside", "edge", "begun"))
-        b.cbranch(access.interior, whole, edge)
-        b.position_at_end(whole)
+        interior, edge, done = (b.append_basic_block(name) for name in ("inside", "edge", "begun"))
+        b.cbranch(access.interior, interior, edge)
+        b.position_at_end(interior)
         with b.if_then(copies):
             source = access.address(0)
             for part in range(parts):
