@@ -31,7 +31,7 @@ from cutile.backend.cuda.ops import (
     StageRead,
     StageTile,
 )
-from cutile.backend.cuda.smem_sizes import move_bytes
+from cutile.backend.cuda.smem_sizes import BARRIER_BYTES, move_bytes
 from cutile.backend.gpu.layout import Layout, axis_first, blocked, extended
 from cutile.backend.gpu.layout_assignment import vector_width
 from cutile.backend.gpu.row_axis import Load, RowAxis, Store, reduced_in
@@ -53,8 +53,6 @@ BULK_SINCE = 9
 """The compute capability with copies of any length by one thread (PTX ISA, `cp.async.bulk`)."""
 BULK_BYTES = 16
 """Bytes of which the addresses and the length of such a copy are multiples."""
-BARRIER_BYTES = 8
-"""Bytes of an mbarrier object."""
 MAX_BULK_BESIDE = 1 << 16
 """Bytes that single passes of a thread block load beside the held row, such as weights, up to which bulk copies bring
 the row. They hold up the loads of other thread blocks. On an H200, of a copy of 2**29 elements of bf16: layer_norm by

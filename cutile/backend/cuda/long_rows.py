@@ -35,7 +35,7 @@ from cutile.backend.cuda.ops import (
     RowExpSum,
     RowExpUnit,
 )
-from cutile.backend.cuda.smem_sizes import lane_mask, warp_mask
+from cutile.backend.cuda.smem_sizes import BARRIER_BYTES, lane_mask, warp_mask
 from cutile.backend.cuda.target import FLOATS, Architecture, Lack, Refusal, asked_for
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import is_tile
@@ -95,8 +95,6 @@ MAX_SPLIT = 4
 more slices, threads have too few elements of each (`THREAD_ELEMENTS`)."""
 ROW_SUMS = "row_sums"
 """The fact of a function that says what `fast_math` did to the sums of slices."""
-BARRIER_BYTES = 8
-"""Bytes of an mbarrier object."""
 MIN_WORD_BITS = 32
 """Bits of the narrowest word that blocks send each other (PTX ISA, "st.async")."""
 

@@ -8,6 +8,8 @@ from cutile.backend.cuda.smem_layout import STEP_BYTES
 from cutile.backend.gpu.layout import LANE_BITS, Layout
 from cutile.dtypes import DTypeLike, f8e4m3fn, f8e5m2, f64, i8, tf32, u8
 
+BARRIER_BYTES = 8
+"""Bytes of an mbarrier object."""
 F64_STEP = 4
 """Elements along K that one instruction of f64 takes; of other types it takes `STEP_BYTES`."""
 VECTOR = 4

@@ -21,12 +21,9 @@ from cutile.backend.cuda.intrinsics.llvm import (
 )
 from cutile.backend.cuda.intrinsics.memory import Access, View, split, vector_type
 from cutile.backend.cuda.intrinsics.pipeline import wait_parity
-from cutile.backend.cuda.smem_sizes import widest
+from cutile.backend.cuda.smem_sizes import BARRIER_BYTES, widest
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, i32
-
-BARRIER_BYTES = 8
-"""Bytes of an mbarrier object."""
 
 
 def stage_shift(b: Any, iteration: Any, stages: int, size: int) -> Any:
