@@ -1,6 +1,7 @@
 """Files stay small, say what they are, and read the environment in one place only."""
 
 import ast
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ MOST_FILES = {"cutile": 384, "cuda_async": 103}  # of a package; fewer are asked
 MOST_IMPORTS = {"cutile": 0.06, "cuda_async": 0.0575}  # the share of a package's lines that import; 0.06 is asked
 FOLDERS = (*PACKAGES, "kernels", "benchmarks", "tests")
 CONFIG = {f"{package}/config.py" for package in PACKAGES}
+KINDS = {".html", ".ipynb", ".ir", ".json", ".md", ".png", ".py", ".svg", ".toml", ".txt"}
+UNNAMED = {".ci/run", ".gitignore", "LICENSE", "Makefile", "cutile/py.typed", "cuda_async/py.typed"}
 ENVIRONMENT = {"environ", "environb", "getenv", "putenv", "unsetenv"}
 
 
@@ -54,6 +57,17 @@ def reads_environment(root: Path) -> Iterator[str]:
                 yield f"{module.where}:{node.lineno}: os.{name} is for config.py alone"
 
 
+def strays(root: Path) -> Iterator[str]:
+    """Yield each file under version control that is not of a kind which people write or the tests compare with."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("this tree is not under version control")
+    for where in listed.stdout.split("\0")[:-1]:
+        path = Path(where)
+        if path.suffix not in KINDS and where not in UNNAMED:
+            yield f"{where}: no file of this kind belongs here; .gitignore keeps what a command left"
+
+
 def test_files_are_small() -> None:
     assert list(too_long(ROOT)) == []
 
@@ -72,6 +86,16 @@ def test_imports_are_counted_by_lines(tmp_path: Path) -> None:
     (package / "a.py").write_text('"""A."""\nfrom b import (\n    c,\n)\n\n\ndef f():\n    import d\n')
     (package / "e.py").write_text('"""E."""\nx = 1\n')
     assert import_share(tmp_path, "cutile") == (2, 0.4)
+
+
+def test_nothing_strays_into_the_tree(tmp_path: Path) -> None:
+    """What a command downloaded or built is not committed: a wheel was once, by `git add -A`."""
+    assert list(strays(ROOT)) == []
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    (tmp_path / "tool.whl").write_bytes(b"")
+    (tmp_path / "page.md").write_text("# Page\n")
+    subprocess.run(["git", "add", "."], cwd=tmp_path, check=True)
+    assert [line.split(":")[0] for line in strays(tmp_path)] == ["tool.whl"]
 
 
 def test_every_module_says_what_it_is() -> None:
