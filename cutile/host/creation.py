@@ -502,7 +502,7 @@ def convert(src: Tensor, dtype: DTypeSpec) -> DeviceOp[Tensor]:
         return _Convert(view, element)
     from cutile.host.kernels import convert_to_new
 
-    return convert_to_new(view, element, Tensor)
+    return convert_to_new(view, element)
 
 
 class _Convert(DeviceOp[Tensor]):

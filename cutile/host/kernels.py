@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from cutile.errors import ArgumentError, ArgumentTypeError, as_text
 from cutile.host.creation import Empty, Full, as_element
 from cutile.host.shapes import is_contiguous, row_major_strides
 from cutile.host.tensor import Tensor as HostTensor
-from cutile.host.transfer import fresh_op
 from cutile.language import (
     Const,
     Mut,
@@ -81,8 +80,6 @@ __all__ = (
     "scan_op",
     "scan_sizes",
 )
-
-T = TypeVar("T")
 
 _TILES = {1: (1024,), 2: (32, 64), 3: (1, 32, 64)}  # by rank; a grid has three axes
 
@@ -188,39 +185,35 @@ def gather_onto(destination: View, source: View) -> DeviceOp[None]:
     return Titled(gather(_Elements(destination), _Elements(source)), lambda done: None, "memcpy")
 
 
-def gather_to_new(source: View, make: Callable[[View], T]) -> DeviceOp[T]:
-    """An op that copies elements to a new contiguous tensor and yields `make` of it.
+def gather_to_new(source: View) -> DeviceOp[HostTensor]:
+    """An op that copies elements to a new contiguous tensor.
 
     Raises:
         ArgumentError: they have more than 3 axes.
         OwnershipError: an operation that has not finished writes them.
     """
-    _tile(source)
-    new = fresh_op(source.dtype, source.shape).map(_Elements)
-    return Titled(gather(new, _Elements(source)).first(), lambda elements: make(elements.view), "dup")
+    return Titled(_to_new(gather, source, source.dtype), lambda tensor: tensor, "dup")
 
 
-def convert_to_new(source: View, dtype: DTypeLike, make: Callable[[View], T]) -> DeviceOp[T]:
+def convert_to_new(source: View, dtype: DTypeLike) -> DeviceOp[HostTensor]:
     """An op that copies elements to a new contiguous tensor of another dtype.
-
-    It yields `make` of that tensor.
 
     Raises:
         ArgumentError: they are not contiguous and have more than 3 axes.
         OwnershipError: an operation that has not finished writes them.
     """
     shape = source.shape
-    if is_contiguous(shape, source.strides):
-        flat = (math.prod(shape),)
-        source = View(source.storage, source.offset, source.dtype, flat, row_major_strides(flat))
-    _tile(source)
-    new = fresh_op(dtype, source.shape).map(_Elements)
+    if len(shape) == 1 or not is_contiguous(shape, source.strides):
+        return Titled(_to_new(cast, source, dtype), lambda tensor: tensor, "convert")
+    flat = (math.prod(shape),)
+    source = View(source.storage, source.offset, source.dtype, flat, row_major_strides(flat))
+    return Titled(_to_new(cast, source, dtype), lambda tensor: tensor.reshape(shape), "convert")
 
-    def shaped(elements: _Elements) -> T:
-        view = elements.view
-        return make(View(view.storage, view.offset, view.dtype, shape, row_major_strides(shape)))
 
-    return Titled(cast(new, _Elements(source)).first(), shaped, "convert")
+def _to_new(kernel: Kernel, source: View, dtype: DTypeLike) -> DeviceOp[HostTensor]:
+    """An op by which a kernel of two tensors writes a new one, of the source's shape."""
+    new = Empty(source.shape, dtype).partition(_tile(source))
+    return kernel(new, _Elements(source)).first().unpartition()
 
 
 @dataclass(frozen=True)
@@ -301,7 +294,7 @@ def scan_op(
     state = Full((sizes.words,), u64, np.zeros((), np.uint64), "zeros")
     tiles = result.partition((sizes.tile,))
     launch = scan_launch(tiles, x, state, function, identity, dtype, sizes.occupancy)
-    return Titled(launch.first(), lambda part: part.unpartition(), caller)
+    return Titled(launch.first().unpartition(), lambda tensor: tensor, caller)
 
 
 _operator: Any = operator  # `and_` and its kind have no types

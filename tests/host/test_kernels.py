@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
-from cuda_async import Device, OwnershipError
+from cuda_async import Device, DeviceOp, OwnershipError
 from cuda_async.testing import wait_all_idle
 from cutile import api, bf16, f32, i64, u8
 from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentError
-from cutile.host.kernels import count_onto, gather_onto, gather_to_new
+from cutile.host.kernels import convert_to_new, count_onto, gather_onto, gather_to_new, scan_op
 
 
 @pytest.fixture(params=["host", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -36,7 +37,7 @@ def test_count_gives_elements_their_positions(dtype: DTypeLike) -> None:
 def test_gather_copies_whatever_the_strides(shape: tuple[int, ...]) -> None:
     array = np.random.default_rng(2).integers(0, 200, shape).astype(np.uint8)
     source = api.from_numpy(array).sync().T
-    copy = gather_to_new(source.__kernel_input__(), api.Tensor).sync()
+    copy = gather_to_new(source.__kernel_input__()).sync()
     assert (copy.dtype, copy.is_contiguous()) == (u8, True)
     np.testing.assert_array_equal(copy.to_numpy().sync(), array.T)
     back = api.zeros(shape, u8).sync()
@@ -45,10 +46,40 @@ def test_gather_copies_whatever_the_strides(shape: tuple[int, ...]) -> None:
 
 
 @pytest.mark.usefixtures("place")
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (70, 0), (4, 5, 6, 7), (2500,)], ids=str)
+def test_convert_keeps_the_shape(shape: tuple[int, ...]) -> None:
+    array = np.random.default_rng(3).integers(-9, 9, shape).astype(np.float32)
+    source = api.from_numpy(array).sync()
+    found = convert_to_new(source.__kernel_input__(), i64).sync()
+    assert (found.dtype, found.shape, found.is_contiguous()) == (i64, shape, True)
+    np.testing.assert_array_equal(found.to_numpy().sync(), array)
+    part = source[1:] if shape == (2500,) else source  # begins off 16 bytes
+    found = convert_to_new(part.__kernel_input__(), i64).sync()
+    np.testing.assert_array_equal(found.to_numpy().sync(), part.to_numpy().sync())
+
+
+@pytest.mark.usefixtures("place")
+def test_new_tensors_need_no_run() -> None:
+    """These calls cost as much as launches do: the second one is enqueued without a run."""
+    source = api.ones((64, 48), f32).sync()
+    calls: dict[str, Callable[[], DeviceOp[api.Tensor]]] = {
+        "convert": lambda: convert_to_new(source.__kernel_input__(), i64),
+        "convert, strided": lambda: convert_to_new(source.T.__kernel_input__(), i64),
+        "dup": lambda: gather_to_new(source.T.__kernel_input__()),
+        "cumsum": lambda: scan_op(source.reshape(-1), operator.add, 0, f32, "cumsum"),
+    }
+    for name, call in calls.items():
+        call().sync()
+        op = call()
+        assert (op.label(), op.fast_path(waited=True) is not None) == (name.partition(",")[0], True)
+        op.discard()
+
+
+@pytest.mark.usefixtures("place")
 def test_gather_refuses_what_it_cannot_do() -> None:
     source = api.zeros((2, 3, 4, 5)).sync()
     with pytest.raises(ArgumentError, match=r"shape \(5, 4, 3, 2\) and strides .* writes at most 3 axes"):
-        gather_to_new(source.T.__kernel_input__(), api.Tensor)
+        gather_to_new(source.T.__kernel_input__())
     flat = source.reshape(-1)
     with pytest.raises(OwnershipError, match="the same operation"):
         gather_onto(flat.__kernel_input__(), flat[::-1].__kernel_input__())

@@ -80,7 +80,7 @@ def test_the_kernels_that_a_gpu_runs(host: Device) -> None:
     assert y.to_numpy().sync()[1] == 0.5 + 2**-14
     x = api.linspace(0, 9, 10).reshape((2, 5)).sync()
     for part in (x, x.T):
-        found = convert_to_new(part.__kernel_input__(), i32, api.Tensor).to_numpy().sync()
+        found = convert_to_new(part.__kernel_input__(), i32).to_numpy().sync()
         np.testing.assert_array_equal(found, part.to_numpy().sync().astype(np.int32))
 
 
