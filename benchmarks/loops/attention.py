@@ -13,7 +13,8 @@ import numpy as np
 
 import cutile as ct
 from benchmarks.loops.cases import AT_ONCE, Arms, GraphArm, Loop, OurArm, TorchArm, drawn, poisoned
-from cutile import CompileOptions, Const, Mut, Tensor, api, f32
+from benchmarks.products.peers import recorded
+from cutile import CompileOptions, Const, KernelOp, Mut, Tensor, api, f32
 from kernels.attention import LOG2_E, LOW, add_keys, attention, tile_of
 from kernels.decode import decode, decode_of_pages
 from kernels.packed import packed, ranges
@@ -22,19 +23,35 @@ from kernels.packed import packed, ranges
 
 
 def forward_arms(
-    torch: Any, heads: int, shared: int, rows: int, keys: int, width: int, causal: bool, window: int
+    torch: Any, heads: int, shared: int, rows: int, keys: int, width: int, causal: bool, window: int, sets: int
 ) -> Arms:
-    """Attention forward, beside cuDNN's; of a window beside flex_attention's."""
-    q, k, v = drawn(torch, heads, rows, width), drawn(torch, shared, keys, width), drawn(torch, shared, keys, width)
-    out, ours = poisoned(torch, heads, rows, width)
+    """Attention forward, beside cuDNN's; of a window beside flex_attention's and as much of our dense attention.
+
+    Several sets of operands take turns in one graph, ours and the peer's: so nothing is found in the L2 cache, and no
+    launch is waited for.
+    """
+    q = drawn(torch, sets * heads, rows, width)
+    k, v = (drawn(torch, sets * shared, keys, width) for _ in range(2))
+    out, _ = poisoned(torch, *q.shape)
     exact = exact_rows(torch, q, k, v, causal, window)
     torch.cuda.synchronize()
     tile = tile_of(width, rows, causal=causal)
-    tensors = [api.from_dlpack(each) for each in (q, k, v)]
     constants = {"BN": tile[1], "CAUSAL": int(causal), "WINDOW": window}
-    op = attention(ours.mut.partition((1, tile[0], width)), *tensors, 1 / math.sqrt(width), **constants)
-    peer = flex(torch, q, k, v, window) if window else cudnn(torch, q, k, v, causal)
-    return OurArm(op, out, exact), [TorchArm(torch, "flex_attention" if window else "cudnn", peer, exact)]
+    operands = list(zip(*(each.chunk(sets) for each in (out, q, k, v)), strict=True))
+
+    def launch(*operands: Any) -> KernelOp:
+        z, q, k, v = (api.from_dlpack(each) for each in operands)
+        return attention(z.mut.partition((1, tile[0], width)), q, k, v, 1 / math.sqrt(width), **constants)
+
+    if window:
+        peer = TorchArm(torch, "flex_attention", flex(torch, q, k, v, window), exact)
+        return OurArm(launch(out, q, k, v), out, exact), [peer, dense_arm(torch, heads * rows * window, width)]
+    calls = [cudnn(torch, query, key, value, causal) for _, query, key, value in operands]
+    if sets == 1:
+        return OurArm(launch(out, q, k, v), out, exact), [TorchArm(torch, "cudnn", calls[0], exact)]
+    replay = recorded(torch, lambda: [call() for call in calls])
+    peer = TorchArm(torch, "cudnn", lambda: replay()[0], exact[:heads])
+    return GraphArm((launch(*each) for each in operands), out, exact), [peer]
 
 
 def cudnn(torch: Any, q: Any, k: Any, v: Any, causal: bool) -> Any:
@@ -81,17 +98,27 @@ def exact_rows(torch: Any, q: Any, k: Any, v: Any, causal: bool, window: int) ->
 
 
 def forward(
-    name: str, heads: int, shared: int, rows: int, keys: int, width: int, *, causal: bool = False, window: int = 0
+    name: str,
+    heads: int,
+    shared: int,
+    rows: int,
+    keys: int,
+    width: int,
+    *,
+    causal: bool = False,
+    window: int = 0,
+    sets: int = 1,
 ) -> Loop:
     """A case of attention forward; of a window, every score that a row sees counts."""
     sees = f"a window of {window}" if window else "causal" if causal else "full"
     of = f"{heads} heads" if heads == shared else f"{heads} heads over {shared}"
     what = f"attention forward, {of} x {rows}{f' x {keys}' if rows != keys else ''}, width {width}, {sees}, bf16"
-    arms = partial(
-        forward_arms, heads=heads, shared=shared, rows=rows, keys=keys, width=width, causal=causal, window=window
-    )
+    if sets > 1:
+        what = f"{what}, {sets} of them as a graph"
+    shape = {"heads": heads, "shared": shared, "rows": rows, "keys": keys, "width": width}
+    arms = partial(forward_arms, **shape, causal=causal, window=window, sets=sets)
     scores = rows * window if window else rows * keys // (2 if causal else 1)
-    return Loop(name, what, 4 * heads * scores * width, arms)
+    return Loop(name, what, 4 * sets * heads * scores * width, arms)
 
 
 LENGTHS = (4096, 512, 3000, 1024, 2048, 700, 4096, 130, 2500, 1500, 3333, 64, 4000, 1765, 1000, 3000)
@@ -214,12 +241,12 @@ def listed_arms(torch: Any, heads: int, rows: int, width: int) -> Arms:
     mask = module.BlockMask.from_kv_blocks(*lists, BLOCK_SIZE=BLOCK)
     compiled = torch.compile(module.flex_attention, dynamic=False)
     peer = TorchArm(torch, "flex_attention", lambda: compiled(q[None], k[None], v[None], block_mask=mask)[0], exact)
-    return OurArm(op, out, exact), [peer, dense_arm(torch, heads, rows, width)]
+    return OurArm(op, out, exact), [peer, dense_arm(torch, heads * rows * SEEN * BLOCK, width)]
 
 
-def dense_arm(torch: Any, heads: int, rows: int, width: int) -> OurArm:
-    """Our attention over as many keys as are seen on the average, in heads of 4096 rows: as much arithmetic."""
-    heads, rows = heads * rows * SEEN * BLOCK // 4096**2, 4096
+def dense_arm(torch: Any, scores: int, width: int) -> OurArm:
+    """Our attention with so many scores, all of them seen, in heads of 4096 rows: as much arithmetic."""
+    heads, rows = scores // 4096**2, 4096
     q, k, v = (drawn(torch, heads, rows, width) for _ in range(3))
     out, ours = poisoned(torch, heads, rows, width)
     exact = exact_rows(torch, q, k, v, False, 0)
@@ -268,9 +295,10 @@ CASES = (
     forward("attention-shared-causal", 64, 8, 8192, 8192, 128, causal=True),
     forward("attention-shared-16384", 64, 8, 16384, 16384, 128),
     forward("attention-ragged", 128, 16, 4096, 5000, 128),
-    forward("attention-1024", 128, 128, 1024, 1024, 128),
-    forward("attention-1024-causal", 128, 128, 1024, 1024, 128, causal=True),
-    forward("attention-64-1024-causal", 128, 128, 1024, 1024, 64, causal=True),
+    forward("attention-1024", 128, 128, 1024, 1024, 128, sets=2),
+    forward("attention-1024-causal", 128, 128, 1024, 1024, 128, causal=True, sets=2),
+    forward("attention-64-1024", 128, 128, 1024, 1024, 64, sets=4),
+    forward("attention-64-1024-causal", 128, 128, 1024, 1024, 64, causal=True, sets=4),
     forward("attention-256", 32, 32, 8192, 8192, 256),
     forward("attention-256-causal", 32, 32, 8192, 8192, 256, causal=True),
     forward("attention-window", 16, 16, 32768, 32768, 128, causal=True, window=1024),

@@ -38,6 +38,7 @@ def test_cases_are_chosen_by_pattern() -> None:
     assert [case.name for case in loops.parse(["--cases", "attention-64*"]).chosen] == [
         "attention-64",
         "attention-64-causal",
+        "attention-64-1024",
         "attention-64-1024-causal",
     ]
     assert loops.parse([]).chosen == list(loops.CASES)
