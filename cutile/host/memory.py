@@ -8,19 +8,40 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from typing import Any
+from functools import lru_cache
+from typing import Any, cast
 
 import numpy as np
 
 from cuda_async import Device, Stream
 from cutile.dtypes import DTypeLike
+from cutile.host.shapes import row_major_strides
 from cutile.launch.views import View
 
-__all__ = ("Array", "DevicePointer", "array_of", "for_rows", "runs_host_code")
+__all__ = ("Array", "DevicePointer", "array_of", "contiguous_view", "for_rows", "runs_host_code")
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _GRAIN_BYTES = 1 << 20  # below this, waking a second worker costs more than it saves
+
+
+_MAX_VIEWS = 1024
+"""Views that are kept of new tensors, about a kilobyte each."""
+
+
+class _Nowhere:
+    """Stands for memory that does not exist yet."""
+
+    address = 0
+
+
+@lru_cache(maxsize=_MAX_VIEWS)
+def contiguous_view(dtype: DTypeLike, shape: tuple[int, ...]) -> View:
+    """The elements of a new contiguous tensor, before there is memory.
+
+    `view.at(storage)` has them in memory.
+    """
+    return View(cast("Any", _Nowhere), 0, dtype, shape, row_major_strides(shape))
 
 
 def runs_host_code(device: Device) -> bool:

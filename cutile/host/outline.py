@@ -12,8 +12,9 @@ from typing import Any, cast
 from cuda_async import Storage
 from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.host.memory import contiguous_view
 from cutile.host.partition import Partition, as_tile, is_open, is_padded
-from cutile.host.shapes import is_same_shape, new_bytes, row_major_strides
+from cutile.host.shapes import is_same_shape, new_bytes
 from cutile.host.tensor import Tensor
 from cutile.launch.views import SharedView, TiledView, View
 
@@ -24,12 +25,6 @@ _MAX_OUTLINES = 1024
 
 _MAX_TILES = 16
 """Outlines of partitions that are kept for a tensor's."""
-
-
-class _Nowhere:
-    """Stands for memory that does not exist yet."""
-
-    address = 0
 
 
 class PartitionOutline:
@@ -101,6 +96,5 @@ def tensor_outline(dtype: DTypeLike, shape: tuple[int, ...]) -> TensorOutline | 
     """The outline of a new contiguous tensor; None for one without elements."""
     if 0 in shape:
         return None
-    strides = row_major_strides(shape)
-    view = View(cast("Any", _Nowhere), 0, dtype, shape, strides)
-    return TensorOutline(view, new_bytes(dtype, shape, strides))
+    view = contiguous_view(dtype, shape)
+    return TensorOutline(view, new_bytes(dtype, shape, view.strides))

@@ -39,7 +39,7 @@ from cuda_async.core.nesting import is_closure
 from cuda_async.foreign import import_stream, wait_for_writer
 from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentError, ArgumentTypeError
-from cutile.host.memory import Array, array_of, for_rows, runs_host_code
+from cutile.host.memory import Array, array_of, contiguous_view, for_rows, runs_host_code
 from cutile.host.shapes import is_contiguous, new_bytes, row_major_strides
 from cutile.launch.views import View
 
@@ -68,8 +68,8 @@ def fresh(context: ExecutionContext, dtype: DTypeLike, shape: tuple[int, ...], *
 
     Their contents are undefined.
     """
-    strides = row_major_strides(shape)
-    return View(context.allocate(new_bytes(dtype, shape, strides, spare=spare)), 0, dtype, shape, strides)
+    view = contiguous_view(dtype, shape)
+    return view.at(context.allocate(new_bytes(dtype, shape, view.strides, spare=spare)))
 
 
 class _Fresh(DeviceOp[View]):
