@@ -294,8 +294,9 @@ def compiled_as(code: types.CodeType, source: FunctionSource, tree: ast.Function
     )
     around = ast.FunctionDef(name=" around", args=outside, body=[tree], decorator_list=[], type_params=[])
     module = ast.fix_missing_locations(ast.Module(body=[around], type_ignores=[]))
-    compiled: Any = compile(module, code.co_filename, "exec", code.co_flags & _FUTURE, dont_inherit=True)
-    return next(each for each in _nested(compiled) if each.co_name == code.co_name)
+    compiled: Any = compile  # of a tree: the stubs leave open what it returns
+    definitions = _nested(compiled(module, code.co_filename, "exec", code.co_flags & _FUTURE, dont_inherit=True))
+    return next(each for each in definitions if each.co_name == code.co_name)
 
 
 def _take_lambda(code: types.CodeType) -> FunctionSource:
