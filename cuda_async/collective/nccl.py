@@ -98,7 +98,9 @@ class Nccl:
         return self._bindings.comm_init_rank_config(world, bytearray(unique_id), rank, config.ptr)
 
     def commands(self, parts: Sequence[tuple[Any, Seat, DriverStream]], world: int) -> list[Command]:
-        """The calls of NCCL's functions that enqueue a call: one group, in which no part waits for a later one.
+        """The calls of NCCL's functions that enqueue a call of ranks.
+
+        They are one group, in which no part waits for a later one.
 
         Args:
             parts: for each local rank its communicator, its part, and a stream of its GPU.

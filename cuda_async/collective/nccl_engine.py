@@ -310,7 +310,9 @@ class NcclEngine(Engine):
         return places
 
     def _take_note(self, note: _Note) -> None:
-        """Order later work behind an enqueued call, have its error raised in its waiters, and tell the hub of it.
+        """Take note of an enqueued call.
+
+        Later work is ordered behind it, its waiters get its error, and the hub is told of it.
 
         Each step may be done twice, where Ctrl-C interrupted the first time. What must not be done twice has a flag, or
         a record, which is set with no call in between.

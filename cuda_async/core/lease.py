@@ -232,7 +232,10 @@ def current_holder() -> Holder | None:
 
 
 def _after_fork() -> None:
-    """Forget what other threads submit: the child has none of them, and gives their numbers to new threads."""
+    """Forget the submissions of other threads.
+
+    The child has none of these threads, and gives their numbers to new ones.
+    """
     mine = current_holder()
     holders.clear()
     if mine is not None:

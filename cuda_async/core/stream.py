@@ -456,10 +456,10 @@ class Stream:
             self._drop_held(covered)
 
     def _drop_held(self, covered: int) -> None:
-        """Drop what is held, if the stream has no more than the `covered` pieces, which are over.
+        """Drop what is held, if the stream has only the `covered` pieces.
 
-        An operation may hold its code before it is enqueued. So nothing is dropped while one is being submitted: by
-        another thread, or by this one, which `synchronize` then asks.
+        These are over. An operation may hold its code before it is enqueued. So nothing is dropped while one is being
+        submitted: by another thread, or by this one, which `synchronize` asks before.
         """
         try:
             # Not waited for: its holder may take long.

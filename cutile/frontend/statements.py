@@ -125,9 +125,10 @@ def _all(frame: Frame, conditions: Sequence[Any]) -> Any:
 
 
 def is_singleton(frame: Frame, subject: Any, value: bool | None, node: ast.AST) -> Any:
-    """Whether `case True:`, `case False:` or `case None:` matches: a bool, or a bool scalar.
+    """Whether `case True:`, `case False:` or `case None:` matches.
 
-    As in Python, 1 is not True. A bool that the kernel computes is True or False itself.
+    The answer is a bool, or a bool scalar. As in Python, 1 is not True. A bool that the kernel computes is True or
+    False itself.
     """
     if not is_tile(subject):
         return subject is value

@@ -270,7 +270,10 @@ class _Singleton(type):
 
 
 class IsTrue(metaclass=_Singleton):
-    """`case IsTrue():` in place of `case True:`, which asks for the object True and matches no live scalar."""
+    """`case IsTrue():` in place of `case True:`.
+
+    Python's pattern asks for the object True, which no live scalar is.
+    """
 
     value = True
 

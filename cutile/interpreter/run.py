@@ -246,7 +246,7 @@ _live_codes: weakref.WeakKeyDictionary[Any, tuple[types.CodeType, types.CodeType
 
 
 def _live_code(function: Any, source: FunctionSource | None) -> types.CodeType:
-    """A function's code, in which `is`, `case True:` and `case False:` ask `_IDENTITIES`.
+    """A function's code, with `_IDENTITIES` for `is`, `case True:`, `case False:`.
 
     Python compares objects there, and lets no class say what it means.
     """
@@ -272,7 +272,10 @@ def _without_identities(function: Any, source: FunctionSource | None) -> types.C
 
 
 class _Identities(ast.NodeTransformer):
-    """Replaces `is`, `case True:` and `case False:`. What asks for None stays: no tile is None."""
+    """Replaces `is`, `case True:` and `case False:`.
+
+    A question for None stays: no tile is None.
+    """
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)

@@ -194,7 +194,7 @@ def test_devices_share_no_generator_of_a_default_stream(monkeypatch: pytest.Monk
         generator = curand.Generator.of(primary, handle)
         assert curand.Generator.of(primary, handle) is generator
         assert curand.Generator.of(borrowed, handle) is not generator
-    kept = weakref.ref(curand.Generator.of(borrowed, 0))
-    del borrowed
+    reference = weakref.ref(curand.Generator.of(borrowed, 0))
+    del borrowed, generator
     gc.collect()
-    assert kept() is None, "the next context at the address would get it"
+    assert reference() is None, "the next context at the address would get it"
