@@ -20,12 +20,12 @@ def sample(out: Mut, x: Tensor, n: i32, m: i32):
 """
 
 
-def meant(text: str, x: Any, n: int | np.int32, m: int | np.int32) -> Any:
-    """What Python makes of it."""
+def meant(text: str, x: Any, n: int, m: int, number: type[Any] = np.int32) -> Any:
+    """What Python makes of it, with scalars of the class `number`."""
     scope: dict[str, Any] = {"ct": PLAIN, "__name__": __name__}
     exec(text, scope)
     with np.errstate(all="ignore"):
-        return scope["f"](x.copy(), n, m)
+        return scope["f"](x.copy(), number(n), number(m))
 
 
 @pytest.mark.parametrize("backend", [*BACKENDS, "interpret"])
@@ -37,8 +37,7 @@ def test_a_sample(name: str, backend: str) -> None:
         x = np.arange(-3, 13, dtype=np.int32)
         out = np.full(16, 77, np.int32)
         launch(compiled, (out, (8,)), x, n, m, backend=backend)
-        numbers = np.int32(n), np.int32(m)
-        wanted = np.concatenate([meant(sample.text, x[:8], *numbers), meant(sample.text, x[8:], *numbers)])
+        wanted = np.concatenate([meant(sample.text, x[:8], n, m), meant(sample.text, x[8:], n, m)])
         np.testing.assert_array_equal(out, wanted, err_msg=f"n={n}, m={m}")
 
 
@@ -87,7 +86,7 @@ def test_true_false_and_none_as_patterns(backend: str) -> None:
         x = np.arange(-3, 13, dtype=np.int32)
         out = np.full(16, 77, np.int32)
         launch(compiled, (out, (8,)), x, n, m, backend=backend)
-        np.testing.assert_array_equal(out, meant(SINGLETONS, x, n, m), err_msg=f"n={n}, m={m}")
+        np.testing.assert_array_equal(out, meant(SINGLETONS, x, n, m, int), err_msg=f"n={n}, m={m}")
 
 
 @pytest.mark.parametrize("backend", [*BACKENDS, "interpret"])
