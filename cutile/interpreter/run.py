@@ -267,15 +267,22 @@ def _without_identities(function: Any, source: FunctionSource | None) -> types.C
         source = source or source_of(function)
     except KernelSyntaxError:  # no kernel can call it but with constants, of which Python's own code is right
         return function.__code__
-    tree = _Identities().visit(copy.deepcopy(source.tree))
-    return compiled_as(function.__code__, source, tree)
+    replacement = _Identities()
+    tree = replacement.visit(copy.deepcopy(source.tree))
+    return compiled_as(function.__code__, source, tree) if replacement.count else function.__code__
 
 
 class _Identities(ast.NodeTransformer):
     """Replaces `is`, `case True:` and `case False:`.
 
     A question for None stays: no tile is None.
+
+    Attributes:
+        count: how many were replaced.
     """
+
+    def __init__(self) -> None:
+        self.count = 0
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
@@ -283,12 +290,14 @@ class _Identities(ast.NodeTransformer):
         is_of_none = any(isinstance(each, ast.Constant) and each.value is None for each in operands)
         if len(node.ops) > 1 or not isinstance(node.ops[0], ast.Is | ast.IsNot) or is_of_none:
             return node
+        self.count += 1
         name = ast.Name(_IS if isinstance(node.ops[0], ast.Is) else _IS_NOT, ast.Load())
         return ast.copy_location(ast.Call(ast.copy_location(name, node), operands, []), node)
 
     def visit_MatchSingleton(self, node: ast.MatchSingleton) -> ast.pattern:
         if node.value is None:
             return node
+        self.count += 1
         name = ast.copy_location(ast.Name(_TRUE if node.value else _FALSE, ast.Load()), node)
         return ast.copy_location(ast.MatchClass(name, [], [], []), node)
 
