@@ -216,6 +216,7 @@ def enqueue(
     Returns:
         The enqueued operation. Where enqueueing fails: a run, which raises the error.
     """
+    event: DriverEvent | None = None
     try:
         with stream.submission:  # as `Run.submit`
             stream.begin_single(leases)
@@ -225,7 +226,7 @@ def enqueue(
                 stream.lead_lenders(event)
             return Enqueued(op, stream, leases, event, handles)
     except BaseException as error:
-        return take_over(op, stream, error=error, leases=leases)
+        return take_over(op, stream, end=event, error=error, leases=leases)
 
 
 class _Submission:

@@ -119,6 +119,8 @@ def order_behind(later: Stream, earlier: Stream) -> None:
     Not by `Stream.follow`, which keeps its event: in a capture that event belongs to the graph.
     """
     event = earlier.device.borrow_event()
-    earlier.driver.record(event)
-    later.driver.wait_event(event)
-    earlier.device.return_event(event)  # a wait that is enqueued stays valid when the event is recorded again
+    try:
+        earlier.driver.record(event)
+        later.driver.wait_event(event)
+    finally:
+        earlier.device.return_event(event)  # a wait that is enqueued stays valid when the event is recorded again

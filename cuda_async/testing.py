@@ -43,7 +43,9 @@ def wait_all_idle(device: Device, *streams: Stream) -> None:
         return
     for stream in (*streams, *policy_streams(device)):
         event = device.borrow_event()
-        stream.driver.record(event)
-        while not event.wait(WAIT_SLICE_S):
-            pass
-        device.return_event(event)
+        try:
+            stream.driver.record(event)
+            while not event.wait(WAIT_SLICE_S):
+                pass
+        finally:
+            device.return_event(event)

@@ -210,8 +210,7 @@ def fits(value: float, dtype: DTypeLike) -> bool:
         return False
     if not dtype.computes or not math.isfinite(exact) or abs(exact) <= dtype.max:
         return True
-    with np.errstate(over="ignore"):  # a number just above the largest one is rounded to it
-        return bool(np.isfinite(np.float64(exact).astype(dtype.numpy)))
+    return bool(np.isfinite(element(exact, dtype)))  # a number just above the largest one is rounded to it
 
 
 def wider(value: float, element: DTypeLike | None = None) -> DTypeLike | None:

@@ -71,12 +71,12 @@ class Workers:
         if world < 1:
             raise ArgumentError(f"world: expected 1 or more, got {world}")
         self._ours = not _ray().is_initialized()
-        if self._ours:
-            # The dashboard is a server of its own; programs that want it start Ray themselves.
-            _ray().init(include_dashboard=False)
         self.world = world
         self._limit_s = limit_s
         try:
+            if self._ours:  # begun here, too: Ctrl-C may come while Ray's processes start
+                # The dashboard is a server of its own; programs that want it start Ray themselves.
+                _ray().init(include_dashboard=False)
             self.gpus = _ray().cluster_resources().get("GPU", 0) >= world if gpus is None else gpus
             _share_tensors()
             self._start()
@@ -88,8 +88,9 @@ class Workers:
     def _start(self) -> None:
         need: dict[str, float] = {"CPU": 1.0, **({"GPU": 1.0} if self.gpus else {})}
         self._actors: list[Any] = []
-        self._place = _ray("ray.util.placement_group").placement_group([need] * self.world, strategy="PACK")
+        self._place: Any = None
         try:
+            self._place = _ray("ray.util.placement_group").placement_group([need] * self.world, strategy="PACK")
             self._join(need)
         except BaseException:  # else the cluster would keep the processes' place until the caller's job ends
             self._stop()
@@ -115,7 +116,8 @@ class Workers:
             .remote(_Worker)
             .options(num_cpus=1, num_gpus=int(self.gpus), scheduling_strategy=where, max_restarts=0)
         )
-        self._actors = [actor.remote(rank, self.world, self.gpus, self._limit_s) for rank in range(self.world)]
+        for rank in range(self.world):  # one by one: those that were started are ended where a later one fails
+            self._actors.append(actor.remote(rank, self.world, self.gpus, self._limit_s))
         name = _ray().get(self._actors[0].unique_id.remote())
         _ray().get([worker.join.remote(name) for worker in self._actors])
 
@@ -161,15 +163,20 @@ class Workers:
         self._start()
 
     def _stop(self) -> None:
-        for actor in self._actors:
-            _ray().kill(actor)
-        _ray("ray.util.placement_group").remove_placement_group(self._place)
+        try:
+            for actor in self._actors:
+                _ray().kill(actor)
+        finally:
+            if self._place is not None:
+                _ray("ray.util.placement_group").remove_placement_group(self._place)
 
     def close(self) -> None:
         """End the processes, and Ray on this machine if it was started here."""
-        self._stop()
-        if self._ours:
-            _ray().shutdown()
+        try:
+            self._stop()
+        finally:
+            if self._ours:
+                _ray().shutdown()
 
     def __enter__(self) -> Workers:
         return self

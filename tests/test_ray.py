@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 import os
 import signal
 import sys
@@ -29,14 +30,65 @@ def test_without_ray_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> Non
         Workers(2)
 
 
-def test_ranks_that_do_not_join_leave_their_place_in_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a stand-in for a Ray that the caller has started, and goes on to use."""
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> dict[str, mock.MagicMock]:
+    """Modules of Ray that do nothing."""
     modules = {
         name: mock.MagicMock()
         for name in ("ray", "ray.util", "ray.util.placement_group", "ray.util.scheduling_strategies")
     }
     for name, module in modules.items():
         monkeypatch.setitem(sys.modules, name, module)
+    return modules
+
+
+CALLS = (
+    "ray.init",
+    "ray.cluster_resources",
+    "ray.util.register_serializer",
+    "ray.util.placement_group.placement_group",
+    "ray.remote",
+    "ray.remote.return_value.options.return_value.remote",
+    "ray.get",
+)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize("call", CALLS)
+def test_where_a_call_of_ray_fails_nothing_is_left(
+    call: str, error: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray is started by the workers, and one call on the way to them fails, the second of those for each rank."""
+    modules = stand_in(monkeypatch)
+    ray, groups = modules["ray"], modules["ray.util.placement_group"]
+    ray.is_initialized.return_value = False
+    ray.cluster_resources.return_value = {"GPU": 1}
+    name = max((each for each in modules if call.startswith(f"{each}.")), key=len)
+    function: mock.MagicMock = operator.attrgetter(call.removeprefix(f"{name}."))(modules[name])
+    several = call in CALLS[-2:]
+    function.side_effect = [mock.MagicMock(), error("refused")] if several else error("refused")
+    with pytest.raises(error, match="refused"):
+        Workers(2)
+    assert ray.kill.call_count == {CALLS[-2]: 1, CALLS[-1]: 2}.get(call, 0)
+    placed = call in CALLS[CALLS.index("ray.remote") :]
+    assert groups.remove_placement_group.call_args_list == [mock.call(groups.placement_group.return_value)] * placed
+    ray.shutdown.assert_called_once_with()
+
+
+def test_a_process_that_cannot_be_ended_leaves_neither_its_place_nor_ray(monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = stand_in(monkeypatch)
+    ray, groups = modules["ray"], modules["ray.util.placement_group"]
+    ray.is_initialized.return_value = False
+    workers = Workers(2, gpus=False)
+    ray.kill.side_effect = RuntimeError("no connection")
+    with pytest.raises(RuntimeError, match="no connection"):
+        workers.close()
+    groups.remove_placement_group.assert_called_once_with(groups.placement_group.return_value)
+    ray.shutdown.assert_called_once_with()
+
+
+def test_ranks_that_do_not_join_leave_their_place_in_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a stand-in for a Ray that the caller has started, and goes on to use."""
+    modules = stand_in(monkeypatch)
     ray, groups = modules["ray"], modules["ray.util.placement_group"]
     ray.get.side_effect = ["tcp://here", CollectiveError("rank 1 did not join")]
     with pytest.raises(CollectiveError, match="rank 1 did not join"):

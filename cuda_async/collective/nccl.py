@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import importlib
+import operator
 from collections.abc import Callable, Sequence
+from itertools import starmap
 from operator import attrgetter
 from typing import Any
 
@@ -19,7 +21,7 @@ from cuda_async.config import leave_multicast_off
 from cuda_async.driver.interface import DriverStream
 from cuda_async.errors import ArgumentError, CollectiveError, LaunchError
 
-__all__ = ("Nccl", "element_type", "load_nccl")
+__all__ = ("Command", "Nccl", "element_type", "load_nccl")
 
 # ncclDataType_t. Bools are bytes of 0 and 1, whose minimum and maximum are `all` and `any`.
 _TYPES = {
@@ -51,6 +53,10 @@ def element_type(dtype: np.dtype[Any], reduces: bool) -> tuple[int, int]:
         names = ", ".join(name for name in _TYPES if name != "bool")
         raise ArgumentError(f"GPUs reduce no elements of {dtype}; expected one of {names}: convert them first")
     return _BYTES, dtype.itemsize
+
+
+Command = tuple[Any, ...]
+"""A function of NCCL with its arguments."""
 
 
 class Nccl:
@@ -91,35 +97,52 @@ class Nccl:
         config.cga_cluster_size = 0
         return self._bindings.comm_init_rank_config(world, bytearray(unique_id), rank, config.ptr)
 
-    def issue(self, parts: Sequence[tuple[Any, Seat, DriverStream]], world: int) -> None:
-        """Enqueue the parts of a call as one group: none waits for a later one.
+    def commands(self, parts: Sequence[tuple[Any, Seat, DriverStream]], world: int) -> list[Command]:
+        """The calls of NCCL's functions that enqueue a call of ranks.
+
+        They are one group, in which no part waits for a later one.
 
         Args:
             parts: for each local rank its communicator, its part, and a stream of its GPU.
             world: the number of ranks.
 
         Raises:
-            CollectiveError: NCCL refuses one of them.
+            ArgumentError: NCCL reduces no elements of a part's dtype.
         """
-        ((comm, seat, stream), *others) = parts
+        ((_, seat, _), *others) = parts
+        commands = [each for comm, seat, stream in parts for each in self._part(comm, world, seat, stream)]
         # NCCL makes a group of its own around one collective. An `all_to_all` is many messages, and needs ours. A
         # message gets one too.
-        grouped = bool(others) or seat.call.kind == "all_to_all" or seat.peer is not None
-        try:
-            if not grouped:
-                self._issue(comm, world, seat, stream)
-                return
-            self._bindings.group_start()
-            try:
-                for comm, seat, stream in parts:
-                    self._issue(comm, world, seat, stream)
-            finally:
-                self._bindings.group_end()  # also after an error: else later calls of this thread would never begin
-        except self._bindings.NCCLError as error:
-            raise CollectiveError(f"NCCL refuses the call: {error}") from error
+        if others or seat.call.kind == "all_to_all" or seat.peer is not None:
+            commands = [(self._bindings.group_start,), *commands, (self._bindings.group_end,)]
+        return commands
 
-    def _issue(self, comm: Any, world: int, seat: Seat, stream: DriverStream) -> None:
-        """Enqueue one rank's part of a call.
+    def issue(self, commands: Sequence[Command], results: list[Any]) -> None:
+        """Enqueue a call.
+
+        Args:
+            commands: of `commands`.
+            results: empty; gets one for each command. It has all of them if and only if the call is enqueued, also
+                where Ctrl-C ends this function.
+
+        Raises:
+            CollectiveError: NCCL refuses one of them.
+        """
+        try:
+            # Python code of its own would let a signal's handler run between two commands, or behind the last one
+            # before it is known that it was called. C code does the whole loop here.
+            results.extend(starmap(operator.call, commands))
+        except BaseException as error:
+            if (
+                0 < len(results) < len(commands) - 1
+            ):  # within a group: else later calls of this thread would never begin
+                self._bindings.group_end()
+            if isinstance(error, self._bindings.NCCLError):
+                raise CollectiveError(f"NCCL refuses the call: {error}") from error
+            raise
+
+    def _part(self, comm: Any, world: int, seat: Seat, stream: DriverStream) -> list[Command]:
+        """The commands of one rank's part of a call.
 
         Args:
             comm: the rank's communicator.
@@ -127,32 +150,34 @@ class Nccl:
             seat: the part.
             stream: a stream of the rank's GPU.
         """
-        nccl, stream_handle = self._bindings, self._handle(stream)
+        nccl, on = self._bindings, (comm, self._handle(stream))
         code, width = element_type(seat.dtype, bool(seat.op))
         op, count, room = _REDUCTIONS[seat.op], seat.count * width, seat.room * width
+        source, target = seat.source, seat.target
         kind = seat.call.kind
         if kind == "all_reduce":
-            nccl.all_reduce(seat.source, seat.target, count, code, op, comm, stream_handle)
-        elif kind == "reduce":
-            nccl.reduce(seat.source, seat.target, count, code, op, seat.root, comm, stream_handle)
-        elif kind == "broadcast":
-            nccl.broadcast(seat.source, seat.target, count, code, seat.root, comm, stream_handle)
-        elif kind == "all_gather":
-            nccl.all_gather(seat.source, seat.target, count, code, comm, stream_handle)
-        elif kind == "reduce_scatter":
-            nccl.reduce_scatter(seat.source, seat.target, room, code, op, comm, stream_handle)
-        elif kind == "all_to_all":
+            return [(nccl.all_reduce, source, target, count, code, op, *on)]
+        if kind == "reduce":
+            return [(nccl.reduce, source, target, count, code, op, seat.root, *on)]
+        if kind == "broadcast":
+            return [(nccl.broadcast, source, target, count, code, seat.root, *on)]
+        if kind == "all_gather":
+            return [(nccl.all_gather, source, target, count, code, *on)]
+        if kind == "reduce_scatter":
+            return [(nccl.reduce_scatter, source, target, room, code, op, *on)]
+        if kind == "all_to_all":
             part = seat.count // world
             size = part * seat.dtype.itemsize
+            commands: list[Command] = []
             for rank in range(world):  # within one group, so that a `send` does not wait for its `recv`
-                nccl.send(seat.source + rank * size, part * width, code, rank, comm, stream_handle)
-                nccl.recv(seat.target + rank * size, part * width, code, rank, comm, stream_handle)
-        elif seat.peer is not None:
+                commands.append((nccl.send, source + rank * size, part * width, code, rank, *on))
+                commands.append((nccl.recv, target + rank * size, part * width, code, rank, *on))
+            return commands
+        if seat.peer is not None:
             # `source` is the buffer of a message on both sides: a `recv` has no operand beside its result.
             transfer = nccl.send if seat.rank == seat.root else nccl.recv
-            transfer(seat.source, count, code, seat.peer, comm, stream_handle)
-        else:
-            raise AssertionError(kind)
+            return [(transfer, source, count, code, seat.peer, *on)]
+        raise AssertionError(kind)
 
     def failure(self, comm: Any) -> str:
         """The error of a communicator after its calls returned, such as a broken link.

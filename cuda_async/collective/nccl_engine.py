@@ -23,7 +23,7 @@ import numpy as np
 
 from cuda_async.collective.board import Call, Group, Key
 from cuda_async.collective.engine import Engine, Party, Seat
-from cuda_async.collective.nccl import Nccl, element_type
+from cuda_async.collective.nccl import Command, Nccl, element_type
 from cuda_async.collective.processes import ProcessEngine
 from cuda_async.core.storage import Storage
 from cuda_async.driver.checked import CheckedDriver
@@ -88,6 +88,40 @@ class _Pending:
         return self.sequence <= self.stream.completed
 
 
+_Report = tuple[Group, Call, str]
+"""A call, as the hub is told of it; the text is the failure of the work that makes its operands."""
+
+
+@dataclass(slots=True)
+class _Note:
+    """What is to be noted of a call that NCCL enqueues, and how far that is.
+
+    Attributes:
+        stream: the caller's stream.
+        places: by rank, the stream of its part.
+        group: the ranks whose calls are counted together.
+        report: what the hub is told.
+        is_counted: whether the stream counts the call.
+        is_made: whether the call is one of those that the hub is to be told of.
+        pending: the call among those that are not known to be over; None before it has its number.
+    """
+
+    stream: Stream
+    places: dict[int, Stream]
+    group: Group
+    report: _Report
+    is_counted: bool = False
+    is_made: bool = False
+    pending: _Pending | None = None
+
+    @classmethod
+    def of(
+        cls, stream: Stream, places: dict[int, Stream], group: Group, call: Call, failure: BaseException | None
+    ) -> _Note:
+        why = "" if failure is None else f"{type(failure).__name__}: {failure}"
+        return cls(stream, places, group, (group, call, why))
+
+
 class NcclEngine(Engine):
     """Ranks on GPUs.
 
@@ -123,7 +157,7 @@ class NcclEngine(Engine):
         self._numbers: dict[Group, int] = {}  # by group, the number of calls made here
         self._agreed: dict[Group, int] = {}  # by group, the number of calls that all ranks have made
         self._failed: dict[tuple[Group, int], str] = {}  # by group and number, why a call failed on some rank
-        self._untold: queue.SimpleQueue[tuple[Group, Call, str] | None] = queue.SimpleQueue()  # None ends the thread
+        self._untold: queue.SimpleQueue[_Report | None] = queue.SimpleQueue()  # None ends the thread
         self._hurry: queue.SimpleQueue[None] = queue.SimpleQueue()  # an item: tell the hub at once
         self._made = 0  # calls that the hub is to be told of
         self._told = 0  # calls that it was told of
@@ -210,20 +244,28 @@ class NcclEngine(Engine):
                     "(Communicator.join)"
                 )
             places = self._fork(stream, [seat.rank for _, seat in calls])
-            self._issue([seat for _, seat in calls], places)
-            self._join(stream, places)
             sender, receiver, _ = calls[0][0]
-            self._note(stream, (sender, receiver), calls[0][1].call, failure)
+            note = _Note.of(stream, places, (sender, receiver), calls[0][1].call, failure)
+            commands, results = self._commands([seat for _, seat in calls], places), list[Any]()
+            try:
+                self._nccl.issue(commands, results)
+                self._take_note(note)
+            except BaseException:
+                # Ctrl-C, behind NCCL's call or amid the note: the other ranks wait for this one all the same, and the
+                # hub would take this rank's next call for this one.
+                if len(results) == len(commands):
+                    self._take_note(note)
+                raise
 
     def check(self, dtype: np.dtype[Any], op: str) -> None:
         element_type(dtype, bool(op))
 
-    def _issue(self, seats: Sequence[Seat], places: dict[int, Stream]) -> None:
+    def _commands(self, seats: Sequence[Seat], places: dict[int, Stream]) -> list[Command]:
         parts: list[tuple[Any, Seat, DriverStream]] = []
         for seat in seats:
             part = self._sum_of_a_byte(seat.rank) if seat.call.kind == "barrier" else seat
             parts.append((self._comms[seat.rank], part, places[seat.rank].driver))
-        self._nccl.issue(parts, self.world)
+        return self._nccl.commands(parts, self.world)
 
     def _sum_of_a_byte(self, rank: int) -> Seat:
         """A barrier by NCCL, which has none: a sum is complete when all ranks have come."""
@@ -240,7 +282,7 @@ class NcclEngine(Engine):
         try:
             first.enter()  # NCCL asks for the thread's current GPU
             try:
-                self._issue([self._sum_of_a_byte(rank) for rank in streams], streams)
+                self._nccl.issue(self._commands([self._sum_of_a_byte(rank) for rank in streams], streams), [])
             finally:
                 first.leave()
             for stream in streams.values():
@@ -267,31 +309,42 @@ class NcclEngine(Engine):
             order_behind(side, stream)
         return places
 
-    def _join(self, stream: Stream, places: dict[int, Stream]) -> None:
-        for place in places.values():
-            if place is not stream:
-                order_behind(stream, place)
-        stream.sequence += 1
+    def _take_note(self, note: _Note) -> None:
+        """Take note of an enqueued call.
 
-    def _note(self, stream: Stream, group: Group, call: Call, failure: BaseException | None) -> None:
-        """Have the call's error raised in its waiters, and tell the hub of the call.
+        Later work is ordered behind it, its waiters get its error, and the hub is told of it.
+
+        Each step may be done twice, where Ctrl-C interrupted the first time. What must not be done twice has a flag, or
+        a record, which is set with no call in between.
 
         A call moves its operands even if the work that makes them failed: NCCL's calls of the other ranks wait for it.
         """
+        stream = note.stream
+        for place in note.places.values():
+            if place is not stream:
+                order_behind(stream, place)
+        if not note.is_counted:
+            stream.sequence += 1
+            note.is_counted = True
         while self._pending and self._pending[0].is_done():
             self._pending.popleft()
         if len(self._pending) % _MAX_PENDING == _MAX_PENDING - 1:
             while self._pending and self._pending[0].is_over():
                 self._pending.popleft()
-        number = self._numbers.get(group, 0)
-        self._numbers[group] = number + 1
-        pending = _Pending(stream, stream.sequence, group, number, stream.recorder is not None)
-        if not pending.recorded:
+        if note.pending is None:
+            number = self._numbers.get(note.group, 0)
+            pending = _Pending(stream, stream.sequence, note.group, number, stream.recorder is not None)
+            self._numbers[note.group] = number + 1
+            note.pending = pending
+        pending = note.pending
+        if not pending.recorded and pending is not (self._pending[-1] if self._pending else None):
             self._pending.append(pending)
         stream.driver.check_behind(partial(self._check, pending), expect=self._expect)
         if self._hub is not None:
-            self._made += 1
-            self._untold.put((group, call, "" if failure is None else f"{type(failure).__name__}: {failure}"))
+            if not note.is_made:
+                self._made += 1
+                note.is_made = True
+            self._untold.put(note.report)
 
     def _check(self, pending: _Pending) -> bool:
         """Raise the error of a call that is over on the device.
@@ -354,13 +407,18 @@ class NcclEngine(Engine):
         It runs on a thread of its own, so that callers do not wait for the socket.
         """
         assert self._hub is not None
+        last: _Report | None = None
         while (call := self._untold.get()) is not None:
+            if call is last:  # Ctrl-C came when it had been put here: it was put again
+                continue
             with contextlib.suppress(queue.Empty):
                 self._hurry.get(timeout=_GATHER_S)
             self._check_links()
             calls = [call]
             while not self._untold.empty() and (call := self._untold.get()) is not None:
-                calls.append(call)
+                if call is not calls[-1]:
+                    calls.append(call)
+            last = calls[-1]
             self._hub.tell(calls)
             self._told += len(calls)
             if call is None:

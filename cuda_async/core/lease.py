@@ -12,6 +12,7 @@ built. It does not order work on streams: `storage.py` does.
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import weakref
 from collections.abc import Iterable, Sequence, Set
@@ -228,6 +229,21 @@ in a `finally`, as its first call: a signal before that would leave the thread i
 def current_holder() -> Holder | None:
     """The run that this thread is submitting, if any."""
     return holders.get(threading.get_ident()) if holders else None
+
+
+def _after_fork() -> None:
+    """Forget the submissions of other threads.
+
+    The child has none of these threads, and gives their numbers to new ones.
+    """
+    mine = current_holder()
+    holders.clear()
+    if mine is not None:
+        holders[threading.get_ident()] = mine
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def lend(

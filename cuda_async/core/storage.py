@@ -143,13 +143,15 @@ class _Allocation:
         for reader in list(self.readers):
             # A thread that submits a read holds this lock. So no read is added while we hold it: another thread's new
             # read must not be forgotten with an old one.
-            if reader.submission.acquire(blocking=False):
-                try:
-                    # 0 where another thread has removed it meanwhile: then there is nothing to remove.
-                    if self.readers.get(reader, 0) <= reader.completed:
-                        self.readers.pop(reader, None)
-                finally:
+            try:
+                # 0 where another thread has removed it meanwhile: then there is nothing to remove.
+                if reader.submission.acquire(blocking=False) and self.readers.get(reader, 0) <= reader.completed:
+                    self.readers.pop(reader, None)
+            finally:
+                try:  # noqa: SIM105 - as in `Stream.mark`
                     reader.submission.release()
+                except RuntimeError:  # another thread has it
+                    pass
 
     def follow_users(self) -> None:
         """Order later work of the allocation's stream behind all uses of the memory.

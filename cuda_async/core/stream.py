@@ -169,12 +169,14 @@ class Stream:
                 return self._mark, self._marked
             # Read before recording: what another thread enqueues meanwhile may not be covered.
             covered = self.sequence
-            settled = self.submission.acquire(blocking=False)  # not waited for: its holder may wait for `_mark_lock`
             try:
+                settled = self.submission.acquire(blocking=False)  # not waited for: its holder may want `_mark_lock`
                 self.driver.record(self._mark)
             finally:
-                if settled:
+                try:  # noqa: SIM105 - no question whether it is held: Ctrl-C may come behind `acquire`
                     self.submission.release()
+                except RuntimeError:  # another thread has it
+                    pass
             self._events += 1
             self._marked = covered if settled else 0
             return self._mark, self._marked
@@ -213,9 +215,11 @@ class Stream:
         if self.lenders.get(lender) == self.sequence:
             return  # nothing was enqueued since: the same launch uses another tensor of the library
         event = device.borrow_event()
-        lender.record(event)
-        self.driver.wait_event(event)
-        device.return_event(event)  # a wait that is enqueued stays valid when the event is recorded again
+        try:
+            lender.record(event)
+            self.driver.wait_event(event)
+        finally:
+            device.return_event(event)  # a wait that is enqueued stays valid when the event is recorded again
         self.lenders[lender] = self.sequence
 
     def lead_lenders(self, end: DriverEvent | None = None) -> None:
@@ -226,14 +230,15 @@ class Stream:
         if not self.lenders:
             return
         lenders, self.lenders = self.lenders, {}
-        event = end
-        if event is None:
-            event = self.device.borrow_event()
-            self.driver.record(event)
-        for lender in lenders:  # ordered only: a failure here does not fail the other library's work
-            lender.wait_event(event.without_failure())
-        if end is None:
-            self.device.return_event(event)
+        event = self.device.borrow_event() if end is None else end
+        try:
+            if end is None:
+                self.driver.record(event)
+            for lender in lenders:  # ordered only: a failure here does not fail the other library's work
+                lender.wait_event(event.without_failure())
+        finally:
+            if end is None:
+                self.device.return_event(event)
 
     # -- work ---------------------------------------------------------------------------------
 
@@ -435,19 +440,36 @@ class Stream:
         """
         covered = self.sequence
         event = self.device.borrow_event()
-        self.driver.record(event)
-        self.driver.awaited()  # this thread has nothing else to do
         try:
-            wait_event(event)
-        except Exception:
-            if covered == self.sequence:
-                self.driver.followed()  # its failure is raised here, and need not be raised by the next wait
-            raise
+            self.driver.record(event)
+            self.driver.awaited()  # this thread has nothing else to do
+            try:
+                wait_event(event)
+            except Exception:
+                if covered == self.sequence:
+                    self.driver.followed()  # its failure is raised here, and need not be raised by the next wait
+                raise
         finally:
             self.device.return_event(event)
         self.completed = max(self.completed, covered)
-        if covered == self.sequence:  # nothing was enqueued meanwhile, which could need what is held
-            self.held.clear()
+        if self.held and not self.submission._is_owned():  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+            self._drop_held(covered)
+
+    def _drop_held(self, covered: int) -> None:
+        """Drop what is held, if the stream has only the `covered` pieces.
+
+        These are over. An operation may hold its code before it is enqueued. So nothing is dropped while one is being
+        submitted: by another thread, or by this one, which `synchronize` asks before.
+        """
+        try:
+            # Not waited for: its holder may take long.
+            if self.submission.acquire(blocking=False) and covered == self.sequence:
+                self.held.clear()
+        finally:
+            try:  # noqa: SIM105 - as in `mark`
+                self.submission.release()
+            except RuntimeError:  # another thread has it
+                pass
 
     def hold(self, item: object) -> None:
         """Keep `item` (loaded code, say) until `synchronize` next finds the stream idle.

@@ -11,7 +11,7 @@ from cutile.frontend.families.mapped import MintedRange, OwnedRange
 from cutile.frontend.flow import Exit
 from cutile.frontend.frame import Frame, LoopState
 from cutile.frontend.interval import I64, counted, length_of
-from cutile.frontend.logic import changed, conjunction
+from cutile.frontend.logic import changed, conjunction, has_effects, settled
 from cutile.frontend.loops import Loop
 from cutile.frontend.operators import binary, comparison, materialize, truth, unify, widened
 from cutile.frontend.simple_statements import assign
@@ -262,7 +262,14 @@ def while_loop(frame: Frame, node: ast.While) -> None:
 
 
 class _Never(Exception):
-    """Raised where the condition is the constant False: the loop never runs."""
+    """Raised where the condition is the constant False: the loop never runs.
+
+    Args:
+        has_effects: whether computing the condition has effects.
+    """
+
+    def __init__(self, has_effects: bool) -> None:
+        self.has_effects = has_effects
 
 
 class _WhileLoop:
@@ -277,9 +284,11 @@ class _WhileLoop:
         length = len(self.frame.builder.current.operations)
         try:
             loop: While | None = self.loop.attempts(self._build, self._iteration)
-        except _Never:
+        except _Never as never:
             del self.frame.builder.current.operations[length:]
             self.loop.reset()
+            if never.has_effects:  # they happen once
+                truth(self.frame, self.frame.evaluate(self.node.test), self.node.test)
             self.frame.execute(self.node.orelse)
             return
         if loop is not None:
@@ -335,10 +344,11 @@ class _WhileLoop:
                 "Write `while True:`, assign in the body, and leave with `if not ...: break`.",
             )
         if value is False:
-            raise _Never
+            raise _Never(has_effects(block))
         if value is True:
             self.endless = self.loop.always = True
         remaining = frame.emit(Not(x=exited(frame, flags))) if flags else None
+        value = settled(frame, block, value)
         if value is True:
             return remaining if remaining is not None else frame.emit(Constant(value=True, dtype=bool_, shape=()))
         return conjunction(frame, remaining, block, value)

@@ -35,12 +35,17 @@ def _is_cheap(op: Op) -> bool:
     return op.effect is Effect.NONE and not op.regions and small
 
 
+def has_effects(block: Block) -> bool:
+    """Whether a block writes, prints or asserts."""
+    return any(op.effect >= Effect.WRITE for op in block.operations)
+
+
 def settled(frame: Frame, block: Block, second: Any) -> Any:
     """A right side's value. A bool becomes a scalar if the block has effects.
 
     So the block stays. Without effects, `flag and True` does not need it.
     """
-    if isinstance(second, bool) and any(op.effect >= Effect.WRITE for op in block.operations):
+    if isinstance(second, bool) and has_effects(block):
         with frame.builder.within(block):
             return frame.emit(Constant(value=second, dtype=bool_, shape=()))
     return second
@@ -201,7 +206,7 @@ def _chain(frame: Frame, node: ast.Compare, left: Any, position: int) -> Any:
         return frame.emit(And(x=x, y=y))
     before = dict(frame.variables)
     with frame.builder.block() as block, frame.dynamic():
-        rest = _chain(frame, node, right, position + 1)
+        rest = settled(frame, block, _chain(frame, node, right, position + 1))
     _refuse_assignment(frame, before, node.comparators[position + 1])
     if not is_tile(rest):
         return outcome if rest else rest

@@ -274,6 +274,31 @@ def as_it_is(function: Callable[..., Any]) -> types.FunctionType:
     return copy
 
 
+def compiled_as(code: types.CodeType, source: FunctionSource, tree: ast.FunctionDef) -> types.CodeType:
+    """Compile a changed tree in place of a function's code.
+
+    Args:
+        code: the function's code.
+        source: the function's source.
+        tree: a changed copy of `source.tree`.
+    """
+    ast.increment_lineno(ast.fix_missing_locations(tree), source.first_line - 1)
+    tree.decorator_list = []
+    # The parameters of a function around it are the variables that its closure has.
+    outside = ast.arguments(
+        posonlyargs=[],
+        args=[ast.arg(arg=name) for name in code.co_freevars],
+        kwonlyargs=[],
+        kw_defaults=[],
+        defaults=[],
+    )
+    around = ast.FunctionDef(name=" around", args=outside, body=[tree], decorator_list=[], type_params=[])
+    module = ast.fix_missing_locations(ast.Module(body=[around], type_ignores=[]))
+    compiled: Any = compile  # of a tree: the stubs leave open what it returns
+    definitions = _nested(compiled(module, code.co_filename, "exec", code.co_flags & _FUTURE, dont_inherit=True))
+    return next(each for each in definitions if each.co_name == code.co_name)
+
+
 def _take_lambda(code: types.CodeType) -> FunctionSource:
     """The source of a lambda, as a function that returns its expression.
 

@@ -24,7 +24,7 @@ from cutile.frontend.simple_statements import assign, break_statement, continue_
 from cutile.frontend.structure import children, field_names
 from cutile.frontend.values import FAULTY, MutRef, Record, Table, describe, is_tile
 from cutile.ir import Value
-from cutile.ops.arith import And, Or
+from cutile.ops.arith import And, Not, Or
 
 # `match`: patterns are decided now. Only a scalar is compared with a constant when the kernel runs.
 
@@ -124,6 +124,29 @@ def _all(frame: Frame, conditions: Sequence[Any]) -> Any:
     return result
 
 
+def is_singleton(frame: Frame, subject: Any, value: bool | None, node: ast.AST) -> Any:
+    """Whether `case True:`, `case False:` or `case None:` matches.
+
+    The answer is a bool, or a bool scalar. As in Python, 1 is not True. A bool that the kernel computes is True or
+    False itself.
+    """
+    if not is_tile(subject):
+        return subject is value
+    if value is None or not subject.tile.dtype.is_bool:
+        return False
+    _require_scalar(frame, subject, node)
+    return subject if value else frame.emit(Not(x=subject))
+
+
+def _require_scalar(frame: Frame, subject: Value, node: ast.AST) -> None:
+    if not subject.tile.is_scalar:
+        frame.type_error(
+            f"a pattern compares a scalar or a constant, got a tile of shape {subject.tile.shape}",
+            node,
+            "Use ct.select(tile == value, a, b) to choose element by element.",
+        )
+
+
 class _Pattern:
     """One pattern against one value: whether it matches, and the names it binds."""
 
@@ -140,7 +163,7 @@ class _Pattern:
             case ast.MatchValue():
                 return self._equals(pattern, subject)
             case ast.MatchSingleton():
-                return subject is pattern.value if not is_tile(subject) else self._equals(pattern, subject)
+                return is_singleton(self.frame, subject, pattern.value, pattern)
             case ast.MatchAs():
                 matches = True if pattern.pattern is None else self._matches(pattern.pattern, subject)
                 if pattern.name is not None:
@@ -163,16 +186,11 @@ class _Pattern:
                     pattern, "this pattern is not compiled in a kernel", "Match constants or tuples."
                 )
 
-    def _equals(self, pattern: ast.MatchValue | ast.MatchSingleton, subject: Any) -> Any:
+    def _equals(self, pattern: ast.MatchValue, subject: Any) -> Any:
         frame = self.frame
-        value = frame.evaluate(pattern.value) if isinstance(pattern, ast.MatchValue) else pattern.value
+        value = frame.evaluate(pattern.value)
         if is_tile(subject):
-            if not subject.tile.is_scalar:
-                frame.type_error(
-                    f"a pattern compares a scalar or a constant, got a tile of shape {subject.tile.shape}",
-                    pattern,
-                    "Use ct.select(tile == value, a, b) to choose element by element.",
-                )
+            _require_scalar(frame, subject, pattern)
             if value is None or isinstance(value, str | tuple):
                 return False
             return operators.comparison(frame, ast.Eq, subject, value)

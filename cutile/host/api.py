@@ -22,6 +22,7 @@ import numpy as np
 from cuda_async import DeviceOp
 from cuda_async.hints import remedy_for
 from cutile.conversion import convert as convert_array
+from cutile.conversion import round_to
 from cutile.dtypes import DTYPES, DTypeLike, as_dtype, bf16, f4e2m1fnx2, f16, f32, f64, u8
 from cutile.errors import ArgumentError, ArgumentTypeError, as_text, own_keywords
 from cutile.host.creation import Arange, Empty, Full, as_element, convert, eye, eye_rect, fill_elements, linspace, meta
@@ -320,6 +321,8 @@ def _converted(array: Array, dtype: DTypeLike, function: str) -> Array:
     except TypeError as error:
         if dtype.kind == "storage":
             raise ArgumentTypeError(f"{function}: {error}") from None
+        if dtype is bf16 and array.dtype.kind == "f":  # long doubles, which NumPy would round to float32 first
+            return round_to(array, dtype)
         return array.astype(dtype.numpy)  # long doubles, Python's integers, integers of 4 bits
     if dtype is f4e2m1fnx2:
         if source is u8:

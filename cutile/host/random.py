@@ -137,7 +137,7 @@ class _Random(Create):
             return
         from cuda_async.driver.cuda.curand import Generator
 
-        self.generate(context, view, Generator.of(context.device.ordinal, stream.cu_stream()), seed)
+        self.generate(context, view, Generator.of(context.device.driver, stream.cu_stream()), seed)
         stream.sequence += 1
 
     def draw(self, generator: np.random.Generator, out: Array) -> None:

@@ -258,6 +258,49 @@ for _live in (LiveTile, LiveObject):
         setattr(_live, f"__{_name}__", _prefix(_kind))
 
 
+class _Singleton(type):
+    """The class of a class that stands for True or False in patterns."""
+
+    value: bool
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        if isinstance(instance, LiveTile):
+            return instance._session.is_singleton(instance._meaning, cls.value)  # pyright: ignore[reportPrivateUsage]
+        return instance is cls.value
+
+
+class IsTrue(metaclass=_Singleton):
+    """`case IsTrue():` in place of `case True:`.
+
+    Python's pattern asks for the object True, which no live scalar is.
+    """
+
+    value = True
+
+
+class IsFalse(metaclass=_Singleton):
+    """`case IsFalse():` in place of `case False:`."""
+
+    value = False
+
+
+def is_same(left: Any, right: Any) -> bool:
+    """`left is right`, which the front end refuses of tiles."""
+    return _identity(ast.Is, left, right)
+
+
+def is_other(left: Any, right: Any) -> bool:
+    """`left is not right`."""
+    return _identity(ast.IsNot, left, right)
+
+
+def _identity(kind: type[ast.AST], left: Any, right: Any) -> bool:
+    tile = left if isinstance(left, LiveTile) else right
+    if isinstance(tile, LiveTile):
+        return tile._session.comparison(kind, left, right)  # pyright: ignore[reportPrivateUsage]
+    return (left is right) == (kind is ast.Is)
+
+
 def to_live(session: Session, meaning: Any) -> Any:
     """The live object for a value of the front end."""
     if isinstance(meaning, EagerValue) and isinstance(meaning.type, TileType):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
+import copy
+import dis
 import functools
 import inspect
 import types
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -13,16 +17,28 @@ from cutile.backend.common.abi import kernel_parameters
 from cutile.backend.interface import Grid, Parameter
 from cutile.backend.reference.interpret import bind_parameters
 from cutile.dtypes import DTypeLike
+from cutile.errors import KernelSyntaxError
 from cutile.frontend.build import NO_GROUPS, NO_POINTERS, parameter
 from cutile.frontend.calls import invoke
 from cutile.frontend.captures import Captures
 from cutile.frontend.constant_calls import is_computed, is_constant, wrapped_by_cache
 from cutile.frontend.expressions import evaluate
 from cutile.frontend.frame import Compilation
+from cutile.frontend.inline import source_of
 from cutile.frontend.parameters import Arranged, assembled
-from cutile.frontend.source import FunctionSource
+from cutile.frontend.source import FunctionSource, compiled_as
 from cutile.frontend.statements import execute
-from cutile.interpreter.live import Array, EagerBuilder, EagerValue, to_live, to_meaning
+from cutile.interpreter.live import (
+    Array,
+    EagerBuilder,
+    EagerValue,
+    IsFalse,
+    IsTrue,
+    is_other,
+    is_same,
+    to_live,
+    to_meaning,
+)
 from cutile.interpreter.session import LiveFrame, Session, misspelt_names
 from cutile.interpreter.watch import Watch
 from cutile.ir import Block, Function, Type, Value
@@ -124,7 +140,7 @@ class Interpreted:
         )
         session = Session(frame)
         copies = LiveCopies(self._generics, session.builtins())
-        function = copies.copy(self._function)
+        function = copies.copy(self._function, self._source)
         keywords = inspect.signature(function).parameters
         generics = {name: copies.outside(value) for name, value in self._generics.items() if name in keywords}
         token = live.set(session)
@@ -159,23 +175,27 @@ class LiveCopies:
 
     def __init__(self, generics: Mapping[str, Any], replaced: Mapping[str, Any]) -> None:
         self._generics = generics
-        self._builtins = {**vars(builtins), **replaced}
+        self._builtins = {**vars(builtins), **replaced, **_IDENTITIES}
         python = {vars(builtins).get(name): each for name, each in replaced.items()}
         self._replaced = {each: live for each, live in python.items() if isinstance(each, types.BuiltinFunctionType)}
         self._copies: dict[Any, Any] = {}
         self._switches: dict[Any, Any] = {}
 
-    def copy(self, function: Any) -> Any:
-        """The copy of one function; made once, since functions may call each other."""
+    def copy(self, function: Any, source: FunctionSource | None = None) -> Any:
+        """The copy of one function; made once, since functions may call each other.
+
+        Args:
+            function: the function.
+            source: its source; by default it is looked for.
+        """
         if function in self._copies:
             return self._copies[function]
-        code: types.CodeType = function.__code__
+        code = _live_code(function, source)
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
         # Python reads `__builtins__` of the globals once, when it makes a function.
         scope: dict[str, Any] = {"__builtins__": self._builtins}
-        cells = tuple(
-            self._cell(name, cell) for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True)
-        )
-        copy = types.FunctionType(code, scope, function.__name__, function.__defaults__, cells)
+        closure = tuple(self._cell(name, cells[name]) for name in code.co_freevars)
+        copy = types.FunctionType(code, scope, function.__name__, function.__defaults__, closure)
         copy.__kwdefaults__ = function.__kwdefaults__
         self._copies[function] = copy  # before its helpers are copied, which may name it
         scope.update({name: value for name, value in function.__globals__.items() if name != "__builtins__"})
@@ -215,6 +235,71 @@ class LiveCopies:
             either.of_python = function  # type: ignore[attr-defined]  # reduce and scan compile this one
             self._switches[function] = either
         return self._switches[function]
+
+
+_IS, _IS_NOT, _TRUE, _FALSE = "is", "is not", "case True", "case False"  # no text has a variable of such a name
+_IDENTITIES: dict[str, Any] = {_IS: is_same, _IS_NOT: is_other, _TRUE: IsTrue, _FALSE: IsFalse}
+_IS_OP = dis.opmap["IS_OP"]
+
+# By function, with the code that the other one was made of: `function.__code__` may be assigned.
+_live_codes: weakref.WeakKeyDictionary[Any, tuple[types.CodeType, types.CodeType]] = weakref.WeakKeyDictionary()
+
+
+def _live_code(function: Any, source: FunctionSource | None) -> types.CodeType:
+    """A function's code, with `_IDENTITIES` for `is`, `case True:`, `case False:`.
+
+    Python compares objects there, and lets no class say what it means.
+    """
+    code: types.CodeType = function.__code__
+    entry = _live_codes.get(function)
+    if entry is None or entry[0] is not code:
+        entry = _live_codes[function] = code, _without_identities(function, source) if _has_identities(code) else code
+    return entry[1]
+
+
+def _has_identities(code: types.CodeType) -> bool:
+    inner_codes = (each for each in code.co_consts if isinstance(each, types.CodeType))
+    return _IS_OP in code.co_code[::2] or any(map(_has_identities, inner_codes))  # an instruction has two bytes
+
+
+def _without_identities(function: Any, source: FunctionSource | None) -> types.CodeType:
+    try:
+        source = source or source_of(function)
+    except KernelSyntaxError:  # no kernel can call it but with constants, of which Python's own code is right
+        return function.__code__
+    replacement = _Identities()
+    tree = replacement.visit(copy.deepcopy(source.tree))
+    return compiled_as(function.__code__, source, tree) if replacement.count else function.__code__
+
+
+class _Identities(ast.NodeTransformer):
+    """Replaces `is`, `case True:` and `case False:`.
+
+    A question for None stays: no tile is None.
+
+    Attributes:
+        count: how many were replaced.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def visit_Compare(self, node: ast.Compare) -> ast.expr:
+        self.generic_visit(node)
+        operands = [node.left, *node.comparators]
+        is_of_none = any(isinstance(each, ast.Constant) and each.value is None for each in operands)
+        if len(node.ops) > 1 or not isinstance(node.ops[0], ast.Is | ast.IsNot) or is_of_none:
+            return node
+        self.count += 1
+        name = ast.Name(_IS if isinstance(node.ops[0], ast.Is) else _IS_NOT, ast.Load())
+        return ast.copy_location(ast.Call(ast.copy_location(name, node), operands, []), node)
+
+    def visit_MatchSingleton(self, node: ast.MatchSingleton) -> ast.pattern:
+        if node.value is None:
+            return node
+        self.count += 1
+        name = ast.copy_location(ast.Name(_TRUE if node.value else _FALSE, ast.Load()), node)
+        return ast.copy_location(ast.MatchClass(name, [], [], []), node)
 
 
 def _names(code: types.CodeType) -> set[str]:

@@ -34,6 +34,7 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.interval import counted
 from cutile.frontend.registry import BUILTINS
 from cutile.frontend.source import column_of
+from cutile.frontend.statements import is_singleton
 from cutile.frontend.values import Method, Range, describe
 from cutile.frontend.weak import interval_of, weak
 from cutile.interpreter.live import EagerBuilder, EagerValue, to_live, to_meaning
@@ -176,6 +177,11 @@ class Session:
         with self._here() as frame:
             condition: Any = operators.truth(frame, value)
             return bool(condition.array) if isinstance(condition, EagerValue) else bool(condition)
+
+    def is_singleton(self, value: Any, constant: bool) -> bool:
+        """Whether `case True:` or `case False:` matches."""
+        with self._here() as frame:
+            return self.truth(is_singleton(frame, value, constant, _NOWHERE))
 
     def iterate(self, meaning: Any) -> Iterator[Any]:
         """What a `for` loop over `meaning` goes through."""

@@ -22,6 +22,7 @@ import numpy as np
 
 from cutile.backend.interface import Grid
 from cutile.backend.reference.interpret import Walker, apply
+from cutile.conversion import element
 from cutile.errors import IdentityError, Location, OutOfBoundsError, RaceError, UninitialisedReadError
 from cutile.interpreter.padding import Padding, Replaced
 from cutile.ir import Effect, MutType, Op, TensorType, TileType, Value
@@ -434,8 +435,8 @@ def check_identity(op: Folding, walker: Walker) -> None:
         IdentityError: with an element that the identity changes.
     """
     elements = [np.asarray(walker.values[tile]) for tile in op.tiles]
-    pairs = zip(elements, op.identities, strict=True)
-    identities = [np.full(each.shape, np.asarray(identity).astype(each.dtype)) for each, identity in pairs]
+    pairs = zip(op.tiles, op.identities, strict=True)
+    identities = [np.full(tile.tile.shape, element(identity, tile.tile.dtype)) for tile, identity in pairs]
     for left, right in ((identities, elements), (elements, identities)):
         for number, (got, expected) in enumerate(zip(apply(op.body, [*left, *right]), elements, strict=True)):
             differs = ~_alike(got, expected)

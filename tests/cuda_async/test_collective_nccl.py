@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from cuda_async import zip as zip_ops
 from cuda_async.collective import Buffer, CollectiveError, Communicator
 from cuda_async.collective.board import ALL, Call, CallLog, Group, Meeting
 from cuda_async.collective.communicator import _Numbers  # pyright: ignore[reportPrivateUsage]
+from cuda_async.collective.engine import Seat
 from cuda_async.collective.nccl import Nccl, element_type, load_nccl
 from cuda_async.collective.nccl_engine import NcclEngine
 from cuda_async.collective.processes import ProcessEngine
@@ -26,6 +29,7 @@ from cuda_async.testing import CheckedDriver, Ledger
 from tests.cuda_async.fake_nccl import FakeNccl, NCCLError
 from tests.cuda_async.ranks import WORLD, on_gpus
 from tests.cuda_async.work import Affine
+from tests.support.interrupts import interrupted
 
 
 def test_gpus_of_one_process_call_together():
@@ -109,6 +113,78 @@ def test_the_hub_is_told_while_the_data_are_under_way(monkeypatch: pytest.Monkey
     for wait in waits:
         wait.join()
     np.testing.assert_array_equal(ranks.get(x), np.full((WORLD, 4), 3))
+
+
+class _Bindings:
+    """What stands for NCCL's bindings where nothing moves. Their functions are C code, amid which no signal comes."""
+
+    NCCLError = NCCLError
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def comm_get_async_error(self, comm: object) -> int:
+        return 0
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        def call(*arguments: object) -> None:
+            self.calls.append(name)
+
+        return call
+
+
+class _Hub:
+    """What stands for the hub: it keeps what it is told, and agrees."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[Group, Call, str]] = []
+        self._agree: Callable[[Group, int], None] | None = None
+
+    def on_agreement(self, agree: Callable[[Group, int], None], fail: object) -> None:
+        self._agree = agree
+
+    def on_break(self, end: object) -> None:
+        pass
+
+    def tell(self, calls: Sequence[tuple[Group, Call, str]]) -> None:
+        self.told += calls
+        assert self._agree is not None
+        self._agree(calls[-1][0], len(self.told))
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 does not tell where signals may come")
+@pytest.mark.parametrize("kind", ["all_reduce", "all_to_all"])
+def test_the_hub_is_told_of_a_call_wherever_ctrl_c_comes(kind: str) -> None:
+    """It is told once of each call of NCCL, and of no other: else this rank's next call would be taken for the last."""
+    bindings, hub = _Bindings(), _Hub()
+    device, stream = Device.host(), Device.host().new_stream()
+    nccl = Nccl(bindings, handle=id)
+    engine = NcclEngine(nccl, [0], [device], ["comm"], WORLD, cast("Any", hub))
+    call = Call(kind, kind, kind)
+    seat = Seat(0, call, "sum" if kind == "all_reduce" else "", 0, np.dtype(np.uint32), 4096, WORLD, 8192, WORLD)
+    group, last = (-1, -1), "all_reduce" if kind == "all_reduce" else "group_end"
+
+    def action() -> None:
+        engine.enqueue(stream, lambda: [((*group, 0), seat)], None)
+
+    number, place, begun = 0, "the beginning", stream.sequence
+    while place is not None:
+        place = interrupted(action, number)
+        count = bindings.calls.count(last)
+        where = f"place {number}: {place}"
+        assert bindings.calls.count("group_start") == (count if kind == "all_to_all" else 0), where
+        assert stream.sequence - begun == count, where
+        assert engine._numbers.get(group, 0) == engine._made == count, where  # pyright: ignore[reportPrivateUsage]
+        number += 1
+    engine.close()
+    limit = time.monotonic() + 20
+    while len(hub.told) < bindings.calls.count(last) and time.monotonic() < limit:
+        time.sleep(0.01)
+    assert len(hub.told) == bindings.calls.count(last)
+    assert number > 20
 
 
 def test_a_graph_of_a_broken_communicator_fails_when_it_is_launched():

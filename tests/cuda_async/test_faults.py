@@ -17,6 +17,7 @@ from cuda_async import (
     DriverError,
     OutOfMemoryError,
     Storage,
+    Stream,
     UnrunOperationWarning,
     value,
     zip,
@@ -72,6 +73,12 @@ def settle(device: Device, driver: SimDriver) -> None:
         wait_all_idle(device)
 
 
+def marks(device: Device) -> int:
+    """Events that streams keep for others to wait for."""
+    streams = [each for each in gc.get_objects() if isinstance(each, Stream) and each.device is device]
+    return sum(stream._mark is not None for stream in streams)  # pyright: ignore[reportPrivateUsage]
+
+
 def is_lent(*storages: Storage | None) -> bool:
     """Whether an operation still holds one of the storages."""
     return any(lease.active for storage in storages if storage is not None for lease in storage.leases)
@@ -85,7 +92,7 @@ def count_calls(mode: str) -> int:
 
 def attempt(driver: SimDriver, mode: str, *, again: bool = True) -> BaseException | None:
     """Run the pipeline and return its error. Afterwards all must be free, and work again."""
-    device = Device.from_driver(driver)
+    device, before = Device.from_driver(driver), driver.events
     failure: BaseException | None = None
     a: Storage | None = None
     b: Storage | None = None
@@ -130,6 +137,7 @@ def attempt(driver: SimDriver, mode: str, *, again: bool = True) -> BaseExceptio
         settle(device, driver)
         assert driver.memory_info().used == 0, "memory leaked"
         assert driver.graphs == 0, "a graph leaked"
+        assert driver.events - before == len(device.idle_events) + marks(device), "an event of the pool was lost"
     return failure
 
 

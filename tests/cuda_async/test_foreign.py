@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import itertools
 import weakref
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 
-from cuda_async import ContextError, Device, DeviceOp, ExecutionContext, OwnershipError, Storage, Use
+from cuda_async import ContextError, Device, DeviceOp, DriverError, ExecutionContext, OwnershipError, Storage, Use
 from cuda_async.foreign import ForeignStorage, consumer_stream, end_export, import_stream, wait_for_writer
 from cuda_async.testing import SimDriver, wait_all_idle
+from cuda_async.unsafe import async_on
 from tests.cuda_async.work import Read, Words, launch_affine, words, words_at
 
 COUNT = 16
@@ -97,6 +99,31 @@ def test_without_waiting_on_the_host_the_library_still_sees_the_result(sim_devic
     launch_affine(stream, library.address, COUNT, 5, 0)
     stream.lead_lenders()
     assert library.read(sim).tolist() == [5] * COUNT
+
+
+@pytest.mark.parametrize("waited", [True, False])
+def test_where_a_call_fails_no_event_of_the_pool_is_lost(waited: bool) -> None:
+    """The calls that order an operation and its lender, each of which fails in turn."""
+    failures = 0
+    for number in itertools.count(1):
+        sim = SimDriver(1)
+        device = Device.from_driver(sim)
+        library = Library(device)
+        stream = device.new_stream()
+        op = Affine(library.lend(), library.address, 2, 0)
+        sim.fail("*", at=number, error=DriverError(1, "SIM_FAULT", f"call {number}"))
+        try:
+            if waited:
+                op.sync_on(stream)
+            else:
+                async_on(op, stream)
+        except DriverError:
+            failures += 1
+        else:
+            break
+        sim.run_until_idle()
+        assert sim.events == len(device.idle_events), f"call {number}"
+    assert failures > 5
 
 
 def test_work_on_the_lenders_own_stream_waits_for_nothing(sim_device: Device, sim: SimDriver) -> None:

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from cuda_async import CudaGraph, Device, OwnershipError, Storage, locks, value, zip
+from cuda_async import CudaGraph, Device, OwnershipError, Storage, Stream, locks, value, zip
 from cuda_async.core.lease import current_holder
 from cuda_async.core.run import Run
 from cuda_async.driver.queue import QueueStream
@@ -145,6 +145,34 @@ def test_a_gate_whose_waiter_ctrl_c_interrupts_stays_open() -> None:
         assert gate.wait(0), f"place {number}: {place}"
         number += 1
     assert number > 2
+
+
+def mark(stream: Stream, storage: Storage) -> None:
+    stream.mark(stream.sequence + 1)  # more than is covered: it records anew
+
+
+def forget(stream: Stream, storage: Storage) -> None:
+    allocation = storage._allocation  # pyright: ignore[reportPrivateUsage]
+    allocation.readers[stream] = 0
+    allocation.forget_readers()
+
+
+def synchronize(stream: Stream, storage: Storage) -> None:
+    stream.hold(storage)
+    stream.synchronize()
+
+
+@pytest.mark.parametrize("action", [mark, forget, synchronize])
+def test_ctrl_c_loses_no_lock_that_is_only_tried(action: Callable[[Stream, Storage], None]) -> None:
+    device = Device.from_driver(SimDriver(seed=1))
+    stream = device.new_stream()
+    storage = words(1, count=4).sync_on(stream)
+    number, place = 0, "the beginning"
+    while place is not None:
+        place = interrupted(lambda: action(stream, storage), number)
+        assert not stream.submission._is_owned(), f"place {number}: {place}"  # pyright: ignore
+        number += 1
+    assert number > 3
 
 
 def check(device: Device, storage: Storage, place: str) -> None:

@@ -130,6 +130,57 @@ def test_a_fork_while_work_is_in_flight() -> None:
     )
 
 
+@needs_fork
+def test_a_fork_while_another_thread_submits() -> None:
+    """The child's threads get the numbers of the parent's, and are inside no submission."""
+    expect(
+        FORKED
+        + """
+    begun, gate = threading.Event(), threading.Event()
+
+    def submit():
+        with Device.host():
+            value(1).then(lambda _: (begun.set(), gate.wait(30), value(2))[-1]).sync()
+
+    def several():
+        failures, together = [], threading.Barrier(8)  # none gets the number of one that has ended
+
+        def run():
+            try:
+                together.wait(30)
+                assert words(1, count=4).then(Read).sync_on(Device.host().new_stream()).tolist() == [1] * 4
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=run) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert not failures, failures[0]
+
+    def inside():
+        from cuda_async.errors import ReentrancyError
+
+        try:
+            value(1).sync()
+        except ReentrancyError:
+            return
+        raise AssertionError("the thread that forked is inside a submission in the child, too")
+
+    other = threading.Thread(target=submit)
+    other.start()
+    begun.wait(30)
+    in_child(several)
+    value(1).then(lambda _: (in_child(inside), value(2))[-1]).sync()
+    gate.set()
+    other.join()
+    print("done")
+    """,
+        "done",
+    )
+
+
 def test_a_gate_stays_open() -> None:
     gate = Gate()
     assert not gate.is_open

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gc
 import sys
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -142,6 +144,43 @@ def test_threads_that_use_parts_of_a_storage_at_once(left_writes: bool, other: s
         that.sync()
         number += 3
     assert number > 50
+
+
+class HoldsAhead(DeviceOp[bool]):
+    """Holds code, then enqueues work of it; yields whether the code is held.
+
+    Args:
+        between: called in between.
+    """
+
+    has_effects = True
+
+    def __init__(self, between: Callable[[Stream], None]) -> None:
+        super().__init__()
+        self._between = between
+
+    def execute(self, context: ExecutionContext) -> bool:
+        code, stream = object(), context.stream
+        context.hold_code(code)
+        self._between(stream)
+        stream.call(lambda: None)
+        return id(code) in stream.held
+
+
+def in_another_thread(stream: Stream) -> None:
+    thread = threading.Thread(target=stream.synchronize)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.parametrize("between", [in_another_thread, Stream.synchronize])
+def test_a_wait_amid_a_submission_drops_nothing_that_is_held(between: Callable[[Stream], None]) -> None:
+    _, device = checked("host")
+    stream = device.new_stream()
+    assert HoldsAhead(between).sync_on(stream)
+    assert stream.held
+    stream.synchronize()
+    assert not stream.held, "an idle stream keeps what it held"
 
 
 class Fixed:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import threading
 import time
+import weakref
 from functools import partial
 from typing import Any, cast
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from cuda_async import Device, LaunchError
+from cuda_async.testing import SimDriver
 from cutile import api, bf16, f16, f32, f64, i32
 from cutile.errors import ArgumentError, ArgumentTypeError
 
@@ -175,3 +179,22 @@ def test_threads_do_not_mix_draws_of_one_generator(monkeypatch: pytest.MonkeyPat
     for seed, offset, numbers in draws:
         assert seed[0] == offset[0] == numbers[0]
         assert numbers[1] in ("curandGenerateUniform", "curandGenerateNormalDouble")
+
+
+def test_devices_share_no_generator_of_a_default_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device of a borrowed context has the number of another one, and streams of the same handles."""
+    pytest.importorskip("cuda.pathfinder")
+    from cuda_async.driver.cuda import curand
+
+    monkeypatch.setattr(curand, "_library", lambda: None)
+    monkeypatch.setattr(curand, "_call", mock.Mock())
+    primary, borrowed = SimDriver(), SimDriver()
+    assert primary.properties.ordinal == borrowed.properties.ordinal
+    for handle in (0, 1, 2, 4096):
+        generator = curand.Generator.of(primary, handle)
+        assert curand.Generator.of(primary, handle) is generator
+        assert curand.Generator.of(borrowed, handle) is not generator
+    reference = weakref.ref(curand.Generator.of(borrowed, 0))
+    del borrowed, generator
+    gc.collect()
+    assert reference() is None, "the next context at the address would get it"

@@ -70,6 +70,36 @@ def k(out: Mut, x: Tensor, n: i32, *, BK: Const = 3):
     np.testing.assert_array_equal(results[1], results[0])
 
 
+def scaler(by: int, none: object = None) -> Any:
+    """A helper with a closure and a default, whose text has identities."""
+
+    def scaled(t: Any, flag: Any, *, more: int = by + 1) -> Any:
+        assert none is None or by is not none, "both come from outside"
+        match flag:
+            case True:
+                return t * by
+            case _:
+                return t * more
+
+    return scaled
+
+
+def test_a_helper_with_an_identity_keeps_its_closure() -> None:
+    text = """
+def k(out: Mut, x: Tensor, n: i32):
+    t = ct.load_tile_like(x, out)
+    out.store(scaled(t, n > 2) + scaled(t, n < 2, more=7))
+"""
+    results: list[list[int]] = []
+    for backend in ("reference", "interpret"):
+        for n in (1, 2, 3):
+            out = np.zeros(4, np.int32)
+            launch(kernel(text, scaled=scaler(5)), (out, (4,)), np.arange(4, dtype=np.int32), n, backend=backend)
+            results.append(out.tolist())
+    factors = (6 + 5, 6 + 7, 5 + 7)
+    assert results == 2 * [[factor * each for each in range(4)] for factor in factors]
+
+
 @pytest.mark.gpu
 def test_a_gpus_tensors_are_brought_and_taken_back() -> None:
     with ct.interpret():

@@ -101,6 +101,11 @@ GUARDS = {
     "and": "if at.shape[0] > 0 and sure(i):\n        pass",
     "or": "if at.shape[0] < 0 or sure(i):\n        pass",
     "case": "match i - i:\n        case 0 if sure(i):\n            pass",
+    "chain": "if -1 < i > -1 < sure(i):\n        pass",
+    "chain that fails": "if -1 < i > -1 > sure(i):\n        pass",
+    "while": "while sure(i):\n        break",
+    "while with an exit at run time": "while sure(i):\n        i = i + 1\n        if i > 9:\n            break",
+    "while it is false": "while not sure(i):\n        i = i + 1",
 }
 
 

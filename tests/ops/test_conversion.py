@@ -14,7 +14,7 @@ import pytest
 
 from cuda_async import Device
 from cutile import api
-from cutile.conversion import MEANING, ROUNDINGS, convert, exact, round_to
+from cutile.conversion import MEANING, ROUNDINGS, convert, exact, fits, round_to
 from cutile.dtypes import (
     EVERY_DTYPE,
     DTypeLike,
@@ -39,7 +39,8 @@ from cutile.dtypes import (
     u64,
 )
 from cutile.errors import KernelTypeError
-from cutile.launch.target import use_backend
+from cutile.launch.target import INTERPRET, use_backend
+from tests.support.devices import on as on_any
 from tests.support.kernels import kernel
 from tests.support.memory import BACKENDS, cases_on_backends
 
@@ -335,6 +336,53 @@ def test_pairs_of_4_bit_floats(backend: str) -> None:
     nibbles = np.stack([x & 15, x >> 4], axis=-1).reshape(16, 32)
     np.testing.assert_array_equal(got, nibbles.view(f4e2m1fn.numpy).astype(np.float32))
     np.testing.assert_array_equal(packed, x)
+
+
+ABOVE_A_TIE = 1 + 2**-8 + 2**-40
+"""Just above the middle of two bf16; the f32 next to it is the middle, which would be rounded to 1."""
+
+
+@pytest.mark.parametrize("backend", [*BACKENDS, INTERPRET])
+def test_numbers_in_a_kernel_are_rounded_once(backend: str) -> None:
+    """Constants, paddings, scalar arguments and identities."""
+    text = f"""
+def numbers(y: Mut, z: Mut, w: Mut, v: Mut, x: Tensor, s: bf16):
+    y.store(ct.constant({ABOVE_A_TIE}, (4,), ct.bf16))
+    z.store(ct.gather(x, ct.iota((4,)), mask=ct.iota((4,)) > 9, padding_value={ABOVE_A_TIE}))
+    w.store(ct.broadcast_scalar(s, (4,)))
+    v.store(ct.select(ct.iota((4,)) > 1, ct.load_tile(x, (4,), (0,)), {ABOVE_A_TIE}))
+"""
+    with on_any(backend):
+        outputs = [api.zeros((4,), bf16).sync() for _ in range(4)]
+        x = api.zeros((4,), bf16).sync()
+        done = kernel(text)(*(each.partition((4,)) for each in outputs), x, ABOVE_A_TIE).sync()
+        y, z, w, v = (each.unpartition().to_numpy().sync().astype(np.float64).tolist() for each in done[:4])
+    assert y == z == w == 4 * [1 + 2**-7]
+    assert v == [1 + 2**-7, 1 + 2**-7, 0.0, 0.0]
+
+
+def test_identities_are_rounded_once() -> None:
+    """The reference backend begins with the identity; it is one of the maximum of lower numbers only in the test."""
+    text = f"""
+def largest(y: Mut, x: Tensor):
+    y.store(ct.scan(x.load_tile((4,), (0,)), 0, ct.reverse.FORWARD, {ABOVE_A_TIE}, lambda a, b: max(a, b)))
+"""
+    with on("reference"):
+        y, x = api.zeros((4,), bf16).sync(), api.zeros((4,), bf16).sync()
+        done = kernel(text)(y.partition((4,)), x).first().unpartition().to_numpy().sync()
+    assert done.astype(np.float64).tolist() == 4 * [1 + 2**-7]
+
+
+def test_long_doubles_are_rounded_once() -> None:
+    x = api.from_numpy(np.array([ABOVE_A_TIE, -ABOVE_A_TIE, np.inf], np.longdouble), bf16).to_numpy().sync()
+    assert x.astype(np.float64).tolist() == [1 + 2**-7, -1 - 2**-7, np.inf]
+
+
+def test_the_largest_number_that_fits_is_told_by_one_rounding() -> None:
+    """From the middle between the largest bf16 and the next power of two on, numbers become infinite."""
+    middle = bf16.max + 2.0**119
+    assert fits(np.nextafter(middle, 0), bf16)  # the f32 next to it is the middle
+    assert not fits(middle, bf16)
 
 
 @pytest.mark.parametrize(

@@ -563,4 +563,28 @@ def f(x, n, m):
     return x
 """,
     ),
+    "while_condition_asserts": Sample(
+        """\
+def sure(k):
+    assert k < 30, "asked"
+    return True
+
+def never(k):
+    assert k < 30, "asked"
+    return False
+
+def f(x, n, m):
+    while sure(n):
+        n = n + 3
+        if n > m:
+            break
+    while never(n):
+        x = x * 0
+    else:
+        x = x + 1
+    if -9 < n < 30 > never(m):
+        x = x * 2
+    return x + n
+""",
+    ),
 }

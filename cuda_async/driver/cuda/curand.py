@@ -9,9 +9,11 @@ from __future__ import annotations
 import ctypes
 from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import cuda.pathfinder as _pathfinder  # pyright: ignore
 
+from cuda_async.driver.interface import Driver
 from cuda_async.errors import ContextError, DriverError
 from cuda_async.installed import install_command
 from cuda_async.locks import new_lock
@@ -50,7 +52,8 @@ def _call(name: str, *arguments: Any) -> None:
         raise DriverError(status, f"CURAND_STATUS_{status}", f"{name} failed")
 
 
-_generators: dict[tuple[int, int], Generator] = {}
+# By context, then by the stream's handle: the default streams of all contexts have the handles 0 to 2.
+_generators: WeakKeyDictionary[Driver, dict[int, Generator]] = WeakKeyDictionary()
 _lock = new_lock()
 
 
@@ -82,16 +85,19 @@ class Generator:
         _call("curandSetStream", handle, stream)
 
     @classmethod
-    def of(cls, ordinal: int, stream: int) -> Generator:
-        """The generator of a stream's handle.
+    def of(cls, driver: Driver, stream: int) -> Generator:
+        """The generator of a stream's handle, in the context of its driver.
 
         It is never destroyed, as handles of our streams are not: the next stream gets them (`CudaDriver.take_back`).
-        That stream may have the old generator, since each draw begins with a seed and an offset.
+        That stream may have the old generator, since each draw begins with a seed and an offset. A generator has memory
+        in its context. So none is kept beyond its driver: of a borrowed context, which its owner destroys with that
+        memory, a later context may have the address.
         """
         with _lock:
-            generator = _generators.get((ordinal, stream))
+            generators = _generators.setdefault(driver, {})
+            generator = generators.get(stream)
             if generator is None:
-                generator = _generators[ordinal, stream] = cls(ordinal, stream)
+                generator = generators[stream] = cls(driver.properties.ordinal, stream)
             return generator
 
     def _seed(self, seed: int) -> None:

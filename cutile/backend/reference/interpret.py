@@ -355,8 +355,8 @@ def fold(op: Folding, tiles: Sequence[Array]) -> list[Array]:
     """The results of a reduction or scan."""
     columns = [np.moveaxis(tile, op.axis, 0) for tile in tiles]
     totals = [
-        np.full(column.shape[1:], np.asarray(identity).astype(column.dtype))
-        for column, identity in zip(columns, op.identities, strict=True)
+        np.full(column.shape[1:], element(identity, tile.tile.dtype), column.dtype)
+        for column, tile, identity in zip(columns, op.tiles, op.identities, strict=True)
     ]
     places = range(len(columns[0]))
     if not isinstance(op, Scan):

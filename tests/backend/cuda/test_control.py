@@ -11,7 +11,7 @@ from cutile.passes.pipeline import run_passes
 from tests.backend.cuda.programs import compiled, source
 from tests.backend.cuda.simulated import run
 from tests.backend.cuda.test_compile import ARCHITECTURES, assert_clean
-from tests.language.test_control_flow import KERNEL, meant
+from tests.language.test_control_flow import KERNEL, SINGLETONS, meant
 from tests.samples.control import SAMPLES
 from tests.support.kernels import define
 from tests.support.programs import mut, program, scalar, tensor
@@ -46,3 +46,11 @@ def test_the_generated_file_does_what_python_does(name: str) -> None:
         np.testing.assert_array_equal(
             run(text, "sample", x, n, m), meant(sample.text, x, n, m), f"n={n}, m={m}\n{text}"
         )
+
+
+def test_true_false_and_none_as_patterns() -> None:
+    types = {"out": mut(8, dtype=i32), "x": tensor(1, i32), "n": scalar(i32), "m": scalar(i32)}
+    text = source(run_passes(program(SINGLETONS + KERNEL, types, {"__name__": __name__}))).text
+    x = np.arange(-3, 5, dtype=np.int32)
+    for n, m in ((0, 3), (5, 2), (-3, 7), (1, 1)):
+        np.testing.assert_array_equal(run(text, "sample", x, n, m), meant(SINGLETONS, x, n, m, int), f"{n=}, {m=}")

@@ -22,7 +22,7 @@ from cutile.backend.cpu.emit._text import (
     machine_type,
 )
 from cutile.backend.cpu.stage import CopyTransposed, Read, ReadInside, Size, Stride, TensorAt, Write
-from cutile.conversion import bits_of
+from cutile.conversion import bits_of, element
 from cutile.dtypes import DTypeLike
 from cutile.ir import Constant, Op, Value
 from cutile.ops.atomic import AtomicCas, AtomicRmw
@@ -88,8 +88,7 @@ def number(printer: Printer, value: float, dtype: DTypeLike) -> Text:
         wrapped = int(np.asarray(value).astype(dtype.numpy))
         text = Text(repr(wrapped), UNARY if wrapped < 0 else ATOM)
         return text if dtype.name == "i64" else call(printer, dtype.name, text)
-    with np.errstate(over="ignore"):  # a folded constant may be too large
-        exact = float(np.asarray(value).astype(dtype.numpy))  # f16 and bf16: rounded, then held as f32
+    exact = float(element(value, dtype))  # f16 and bf16: rounded, then held as f32
     if math.isnan(exact):
         literal = printer.use("nan")
     elif math.isinf(exact):

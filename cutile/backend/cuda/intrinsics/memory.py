@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-import numpy as np
-
 from cutile.backend.cuda.intrinsics.fragment import POINTER, Coordinates, as_flag, both, frag, intrinsic, pack, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     GLOBAL,
@@ -35,6 +33,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
     to_register,
 )
 from cutile.backend.gpu.layout import Layout
+from cutile.conversion import bits_of
 from cutile.dtypes import DTypeLike, i32, i64, u16
 
 
@@ -167,11 +166,6 @@ F32_BYTES = 4
 WORD_BITS = 32
 VECTORS = (1, 2, 4)
 """Words that an access may have (PTX ISA, "ld")."""
-
-
-def _bits_of(dtype: DTypeLike, value: float) -> int:
-    """The bits of a number as an element."""
-    return int.from_bytes(np.asarray(value).astype(dtype.numpy).tobytes(), "little")
 
 
 def _load_one(b: Any, dtype: DTypeLike, address: Any, condition: Any, fill: int = 0) -> Any:
@@ -373,7 +367,7 @@ def load(
 
         def edge() -> list[Any]:
             access.enter()
-            fill = _bits_of(dtype, padding)
+            fill = bits_of(padding, dtype)
 
             if not wide_edges or not _whole_words(dtype, width) or width == 1:
                 single = [_load_one(b, dtype, access.address(r), access.inside(r), fill) for r in range(count)]
@@ -425,7 +419,7 @@ def pad(
     def generate(b: Any, values: list[Any]) -> Any:
         elements = unpack(b, values[0], count)
         access = Access(b, view, layout, values[1:], steps, limited)
-        fill = const(memory_type(dtype), _bits_of(dtype, padding))
+        fill = const(memory_type(dtype), bits_of(padding, dtype))
 
         def inside() -> list[Any]:
             return [join(b, dtype, [elements[r] for r in group]) for group in groups]
