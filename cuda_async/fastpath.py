@@ -216,7 +216,6 @@ def enqueue(
     Returns:
         The enqueued operation. Where enqueueing fails: a run, which raises the error.
     """
-    event: DriverEvent | None = None
     try:
         with stream.submission:  # as `Run.submit`
             stream.begin_single(leases)
@@ -226,7 +225,8 @@ def enqueue(
                 stream.lead_lenders(event)
             return Enqueued(op, stream, leases, event, handles)
     except BaseException as error:
-        return take_over(op, stream, end=event, error=error, leases=leases)
+        # The event is unbound where recording it failed. To bind it before that would cost each launch instructions.
+        return take_over(op, stream, end=locals().get("event"), error=error, leases=leases)
 
 
 class _Submission:
