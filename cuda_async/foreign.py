@@ -191,7 +191,7 @@ class ForeignStorage(Storage):
         imported: whether the lender has just made `import_stream` wait for the data.
     """
 
-    __slots__ = ("_lender", "read_only")
+    __slots__ = ("lender", "read_only")
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class ForeignStorage(Storage):
         super().__init__(shared.releases, 0, _WHOLE_MEMORY, owned=False, keep=owner)
         self.leases = shared.spans.leases(*span)
         self.read_only = read_only
-        self._lender = lender
+        self.lender = lender
         if imported:
             stream = shared.imports
             with stream.submission:
@@ -231,10 +231,12 @@ class ForeignStorage(Storage):
         if write and self.read_only:
             raise ContextError(self.device.ordinal, "memory that was imported as read-only would be written")
         super().use(stream, write=write, peer=peer, failed=failed)
-        lender = self._lender
-        if lender is None or stream.recorder is not None:
-            return
-        raw = lender()
+        if stream.recorder is None:
+            self.join(stream)
+
+    def join(self, stream: Stream) -> None:
+        """Order work on `stream` behind the lender's stream, which waits for the submission."""
+        raw = None if self.lender is None else self.lender()
         if raw is None:
             return
         theirs = consumer_stream(self.device, raw or LEGACY_STREAM).driver
@@ -266,6 +268,7 @@ def end_export(storage: Storage, stream: Stream) -> None:
     allocation = storage._allocation  # pyright: ignore[reportPrivateUsage]
     stream.sequence += 1
     allocation.writer, allocation.written = stream, stream.sequence
+    allocation.end_replays()
 
 
 def wait_for_writer(storage: Storage, *, readers: bool = False, submitting: bool = False) -> None:
@@ -286,7 +289,7 @@ def wait_for_writer(storage: Storage, *, readers: bool = False, submitting: bool
         raise without_traceback(storage.error)
     allocation = storage._allocation  # pyright: ignore[reportPrivateUsage]
     writers = allocation.writers()
-    for stream, sequence in (*(allocation.readers.items() if readers else ()), *writers):
+    for stream, sequence in (*(allocation.reads() if readers else ()), *writers):
         if sequence <= stream.completed:
             continue
         if current_holder() is not None and not submitting:

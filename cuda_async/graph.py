@@ -75,8 +75,8 @@ class CudaGraph(Generic[T]):
     """
 
     __slots__ = (
-        "__weakref__", "_handle", "_held", "_lease", "_meets", "_output", "_outputs", "_site", "_steps", "_stream",
-        "_token", "_unlaunched", "_uses", "closed", "nodes",
+        "__weakref__", "_handle", "_held", "_lease", "_lent", "_meets", "_order", "_output", "_outputs", "_site",
+        "_steps", "_stream", "_token", "_unlaunched", "_uses", "closed", "nodes",
     )  # fmt: skip
 
     def __init__(self, recorder: Recorder, handle: Handle, run: Run[T], output: T, site: Site) -> None:
@@ -84,6 +84,10 @@ class CudaGraph(Generic[T]):
         self._handle: Handle | None = handle
         self._site = site
         self._uses = recorder.uses()
+        self._lent = list({storage.lender: storage for storage, _ in self._uses if storage.lender}.values())
+        """One storage of each library that lends memory."""
+        self._order: object = None
+        """The `replay_order` of a stream, while launches on it need no order with uses of the operands one by one."""
         self._meets = recorder.meets
         self._held = Held(handle, self._uses, run.kept)
         self._steps = recorder.steps
@@ -238,20 +242,41 @@ class CudaGraph(Generic[T]):
     def _note_outputs(self, error: BaseException | None) -> None:
         """Set the error of each later use of the outputs; None for no error."""
         for storage in self._outputs:
-            storage.error = error
+            storage.fail(error)
 
     def _enqueue(self, stream: Stream, handle: Handle) -> Held:
-        failure = self._failure() if self._meets else None
-        if failure is not None:
-            stream.driver.check_behind(partial(raise_again, without_traceback(failure)))
-        for storage, write in self._uses:
-            if failure is None:
-                storage.order(stream, write)
-            else:
-                storage.use(stream, write=write, failed=True)
+        # Noted ahead of the question: who uses an operand on another stream from now on waits for this launch.
+        stream.replayed = stream.sequence + 1
+        if self._order is stream.replay_order and stream.recorder is None:
+            for storage in self._lent:  # its library may have enqueued work at any time
+                storage.join(stream)
+            if stream.checked is not None:
+                for storage, write in self._uses:
+                    stream.checked.use(storage.address, write=write)
+        else:
+            self._order_uses(stream)
         stream.driver.launch_graph(handle.driver)
         stream.sequence += 1
         return self._held
+
+    def _order_uses(self, stream: Stream) -> None:
+        """Order a launch with the uses of each operand.
+
+        A graph may have hundreds of operands. Later launches on the stream skip this, until another stream uses one of
+        them, or an operation that was to write one fails (`Stream.replay_order`).
+        """
+        failure = self._failure() if self._meets else None
+        if failure is not None:
+            self._order = None
+            stream.driver.check_behind(partial(raise_again, without_traceback(failure)))
+            for storage, write in self._uses:
+                storage.use(stream, write=write, failed=True)
+            return
+        order = stream.replay_order  # read first: what another thread uses meanwhile is not ordered yet
+        for storage, write in self._uses:
+            storage.replay(stream, write)
+            storage.order(stream, write)
+        self._order = order
 
     def _failure(self) -> BaseException | None:
         """The error of a graph with collectives whose operands hold nothing useful.

@@ -514,8 +514,8 @@ def _refusal(use: Use, lease: Lease, held: Use, *, same_operation: bool) -> Owne
     remedy = "Run it or wait for it (sync(), await), discard() it if it has not run, or pass a copy (dup())."
     if isinstance(lease.run, Settling):  # at work: perhaps nobody has it any more, after Ctrl-C or a cancelled `await`
         remedy = (
-            "It is at work: await its future, if there is one, or wait for all work of the device "
-            "(tensor.device.synchronize()), or pass a copy (dup())."
+            "It is at work: await its future, if there is one, or wait for its stream (stream.synchronize(), or "
+            "tensor.device.synchronize() for all streams of the default policy), or pass a copy (dup())."
         )
     return OwnershipError(
         f"argument {use.argument!r} would be {verb}, but the operation made at {format_site(lease.site)} "

@@ -506,9 +506,9 @@ class Run(Generic[T]):
         for lease in self._leases:
             for _, storage, write, *_ in lease.uses:
                 if write and isinstance(storage, Storage):
-                    storage.error = error
+                    storage.fail(error)
         for storage in (*(self._storages or ()), *(self._written or ())):
-            storage.error = error
+            storage.fail(error)
 
     @property
     def failed(self) -> bool:

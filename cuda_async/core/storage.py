@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from cuda_async.core.event import WAIT_SLICE_S
@@ -62,7 +63,7 @@ class _Writers:
 class _Allocation:
     """The part of a storage that outlives it: the address, and streams that used it."""
 
-    __slots__ = ("address", "allocated_at", "keep", "readers", "stream", "writer", "written")
+    __slots__ = ("address", "allocated_at", "keep", "readers", "replays", "stream", "writer", "written")
 
     def __init__(self, address: int, stream: Stream, keep: object | None) -> None:
         self.address = address
@@ -72,16 +73,63 @@ class _Allocation:
         self.written = 0  # the sequence number of the last write on `writer`, if that is a stream
         self.allocated_at = -1  # the sequence number of the allocation on `stream`; -1 for borrowed memory
         self.readers: dict[Stream, int] = {}  # the sequence number of the last read on each stream since that write
+        # The stream on which graphs that use the memory are launched, and whether they write it. Their launches note
+        # nothing here: `written` and `readers` have the first one's number, and the stream knows the last one's.
+        self.replays: tuple[Stream, bool] | None = None
 
     def writers(self) -> list[tuple[Stream, int]]:
         """The streams of the last writes, each with the sequence number of its write."""
         writer = self.writer
         if isinstance(writer, _Writers):  # all that they have enqueued: which pieces write is not known of each
             return [(stream, stream.sequence) for stream in writer.streams]
-        return [] if writer is None else [(writer, self.written)]
+        if writer is None:
+            return []
+        written = self.written
+        if self.replays is not None and self.replays == (writer, True):
+            written = max(written, writer.replayed)
+        return [(writer, written)]
+
+    def reads(self) -> list[tuple[Stream, int]]:
+        """The streams that have read since the last write, each with the sequence number of its last read."""
+        replays = self.replays and self.replays[0]
+        return [
+            (reader, sequence if reader is not replays else max(sequence, reader.replayed))
+            for reader, sequence in list(self.readers.items())
+        ]
+
+    def replay(self, stream: Stream, write: bool) -> None:
+        """Let launches of graphs on `stream` note nothing, until another stream uses the memory.
+
+        The caller, who holds the lock of `stream`, orders its launch behind the uses that there are, after this call.
+        """
+        if self.replays is None or self.replays[0] is not stream:
+            self.end_replays()
+            self.replays = stream, write
+        elif write:
+            self.replays = stream, True
+
+    def end_replays(self) -> None:
+        """Have launches of graphs order themselves anew: another stream uses the memory.
+
+        The caller has noted its use, or holds `_lock`. Another thread may be launching the graph. It notes its launch
+        in the stream first (`replayed`), and then looks whether the order still holds. So either it finds out here, or
+        that launch is waited for.
+        """
+        if self.replays is None:
+            return
+        stream, write = self.replays
+        stream.replay_order = object()  # no count: of two threads that add one to it, one may be lost
+        self.replays = None
+        if write and self.writer is stream:
+            self.written = max(self.written, stream.replayed)
+        if stream in self.readers:
+            self.readers[stream] = max(self.readers[stream], stream.replayed)
 
     def read(self, stream: Stream) -> None:
         """Order the piece that `stream` enqueues next, a reader."""
+        if self.replays is not None and self.replays[0] is not stream:
+            self.readers[stream] = stream.sequence + 1  # ahead of the call: see there
+            self.end_replays()
         writer = self.writer
         if writer is not stream:
             for source, sequence in self.writers():
@@ -108,14 +156,17 @@ class _Allocation:
 
         The caller holds `_lock`.
         """
+        if self.replays is not None and self.replays[0] is not stream:
+            self.end_replays()
         others: list[Stream] = []
         for source, sequence in self.writers():
             if not self._replace(stream, source, sequence, depend=True):
                 others.append(source)
-        for reader, sequence in list(self.readers.items()):
+        for reader, sequence in self.reads():
             # A write behind a read needs no result of it: it is right where the read failed.
-            if self._replace(stream, reader, sequence, depend=False) and self.readers.get(reader) == sequence:
-                del self.readers[reader]
+            # 0 where another thread has removed it meanwhile; a later read is not forgotten with an earlier one.
+            if self._replace(stream, reader, sequence, depend=False) and self.readers.get(reader, 0) <= sequence:
+                self.readers.pop(reader, None)
         self.written = stream.sequence + 1
         self.writer = _Writers((*others, stream)) if others else stream
 
@@ -158,7 +209,7 @@ class _Allocation:
 
         In order alone (`depend=False`): the memory is given back also where the work that used it failed.
         """
-        for user, sequence in (*self.writers(), *self.readers.items()):
+        for user, sequence in (*self.writers(), *self.reads()):
             self.stream.follow(user, sequence, depend=False)
 
     def release(self) -> None:
@@ -174,7 +225,7 @@ class _Allocation:
 
         A write on the stream `but` does not count.
         """
-        users = [user for user in self.writers() if user[0] is not but] + list(self.readers.items())
+        users = [user for user in self.writers() if user[0] is not but] + self.reads()
         return any(sequence > user.completed for user, sequence in users)
 
     def forget(self) -> None:
@@ -235,6 +286,9 @@ class Storage:
     read_only: bool = False
     """Whether it must not be written: memory that another library lends may be so."""
 
+    lender: Callable[[], int | None] | None = None
+    """The function that tells the stream which another library uses at this moment, for memory that it lends."""
+
     without_memory: bool = False
     """Whether it only stands for memory, so that nothing which uses it can run."""
 
@@ -257,11 +311,10 @@ class Storage:
             OutOfMemoryError: it does not fit.
         """
         nbytes = checked_bytes("nbytes", nbytes)
-        if nbytes == 0:
+        if not nbytes:
             raise ArgumentError("nbytes: expected a positive number of bytes, got 0")
-        recorder = stream.recorder
-        if recorder is not None:
-            return recorder.allocate(nbytes)
+        if stream.recorder is not None:
+            return stream.recorder.allocate(nbytes)
         try:
             address = stream.driver.allocate(nbytes)
         except OutOfMemoryError:
@@ -335,6 +388,22 @@ class Storage:
                 return
         self.use(stream, write=write)
 
+    def join(self, stream: Stream) -> None:
+        """Order work on `stream` behind the work of the library that lends the memory. Here nobody does."""
+
+    def replay(self, stream: Stream, write: bool) -> None:
+        """Let launches of graphs on `stream` skip `order`, as long as `stream.replay_order` is the same object.
+
+        The caller holds the lock of `stream`, and calls `order` after this.
+        """
+        self._allocation.replay(stream, write)
+
+    def fail(self, error: BaseException | None) -> None:
+        """Note that the operation which was to write it failed; None: that another one has written it."""
+        self.error = error
+        if error is not None:
+            self._allocation.end_replays()
+
     def check_memory(self) -> None:
         """Do nothing, since there is memory.
 
@@ -351,7 +420,10 @@ class Storage:
         allocation = self._allocation
         # An allocation counts as a write of its stream, so that other streams wait for it.
         untouched = allocation.writer is allocation.stream and allocation.written == allocation.allocated_at
-        return None if untouched else (allocation.writer or allocation.stream, allocation.written)
+        if untouched:
+            return None
+        written = next((sequence for _, sequence in allocation.writers()), allocation.written)
+        return (allocation.writer or allocation.stream, written)
 
     def last_writer(self) -> Stream | None:
         """The stream of the last write; None where that is known to be done.

@@ -12,6 +12,7 @@ NumPy's, which may run on any thread, at any time.
 from __future__ import annotations
 
 import ctypes
+import functools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -345,13 +346,15 @@ def from_dlpack_view(value: Any, function: str, device: Device | None = None) ->
 
 
 def _lender(value: Any, device: Device) -> Callable[[], int | None] | None:
-    """The function that tells a library's current stream; None if it cannot be asked."""
+    """The function that tells a library's current stream; None if it cannot be asked.
+
+    It is one function for all tensors of PyTorch or CuPy, since graphs ask each function once.
+    """
     library, ordinal = _library(value), device.ordinal
     if library == "torch":
         return _torch_stream(ordinal)
     if library == "cupy":
-        current: Any = sys.modules["cupy"].cuda.get_current_stream
-        return lambda: int(current().ptr)
+        return _cupy_stream()
     if library in _NUMBA:  # it names no stream if it uses the default one
         return lambda: _interface_stream(value.__cuda_array_interface__) or LEGACY_STREAM
     interface = device.driver.array_interface
@@ -361,9 +364,16 @@ def _lender(value: Any, device: Device) -> Callable[[], int | None] | None:
     return stream_of if device.kind == "sim" else None
 
 
+@functools.cache
+def _cupy_stream() -> Callable[[], int]:
+    current: Any = sys.modules["cupy"].cuda.get_current_stream
+    return lambda: int(current().ptr)
+
+
 # -- PyTorch: read by attributes, which takes less time than a capsule --------------------------
 
 
+@functools.cache
 def _torch_stream(ordinal: int) -> Callable[[], int]:
     torch: Any = sys.modules["torch"]
     raw: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
@@ -373,7 +383,6 @@ def _torch_stream(ordinal: int) -> Callable[[], int]:
 
 
 _torch_dtypes: dict[Any, DTypeLike | None] = {}
-_torch_streams: dict[int, Callable[[], int]] = {}
 
 
 def torch_dtype(dtype: Any) -> DTypeLike | None:
@@ -412,10 +421,7 @@ def _torch_view(value: Any, function: str) -> View | None:
     if kind == "cpu":
         return _view(Device.host(), value, None, *elements)
     ordinal = int(value.device.index)
-    lender = _torch_streams.get(ordinal)
-    if lender is None:
-        lender = _torch_streams[ordinal] = _torch_stream(ordinal)
-    return _view(Device(ordinal), value, lender, *elements)
+    return _view(Device(ordinal), value, _torch_stream(ordinal), *elements)
 
 
 # -- interfaces of arrays ---------------------------------------------------------------------
