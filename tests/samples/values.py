@@ -7,7 +7,6 @@ on that side.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i32, i64, u8, u16
 from tests.samples.row import FLOATS, INTS
+from tests.support import exact
 
 Function = Callable[..., Any]
 Meaning = Callable[[Any, Any, Any], Any]
@@ -34,6 +34,7 @@ class Case:
         ftz: f32 below the smallest normal number counts as zero.
         fast: APPROX or FULL: divisors beyond 2**126 are not looked at.
         bound: ulp, where it is not the accuracy that the operation states.
+        least: smaller results are judged in ulp of this number, as where a sum cancels.
     """
 
     op: str
@@ -46,6 +47,7 @@ class Case:
     ftz: bool = False
     fast: bool = False
     bound: float = 0
+    least: float = 0
 
     def __str__(self) -> str:
         return self.expression
@@ -140,11 +142,11 @@ FUNCTIONS = (
     "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
     "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "cbrt",
 )  # fmt: skip
-"""Functions of one float by the names that they have here, and in NumPy or Python's `math`."""
+"""Functions of one float by the names that they have here, and in NumPy or `tests/support/exact.py`."""
 
 
 def _of_name(name: str) -> Meaning:
-    function = getattr(np, name, None) or np.vectorize(getattr(math, name), otypes=[np.longdouble])
+    function = getattr(np, name, None) or getattr(exact, name)
     return lambda x, y, z: function(x)
 
 
