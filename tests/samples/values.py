@@ -134,6 +134,7 @@ INTEGER = (
     Case("not", "ct.noti(x)", INTS, _integers(lambda a, b, n: ~a)),
     Case("round", "round(x)", INTS, lambda x, y, z: x),
     Case("clamp", "ct.clamp(x, 3, y)", INTS, lambda x, y, z: np.minimum(np.maximum(x, x.dtype.type(3)), y)),
+    Case("popcount", "ct.popcount(x)", INTS, _integers(lambda a, b, n: (a % (1 << n)).bit_count())),
     Case("shl", "ct.shli(x, y & 63)", INTS, _integers(lambda a, b, n: a << (b & 63))),
     Case("shr", "ct.shri(x, y & 63)", INTS, _integers(lambda a, b, n: a >> (b & 63))),
 )
