@@ -141,7 +141,7 @@ INTEGER = (
 
 FUNCTIONS = (
     "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "cbrt",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "cbrt",
 )  # fmt: skip
 """Functions of one float by the names that they have here, and in NumPy or `tests/support/exact.py`."""
 
@@ -184,6 +184,9 @@ FLOAT = (
     Case("rsqrt", "ct.rsqrt(x)", FLOATS, wide=lambda x, y, z: 1 / np.sqrt(x)),
     Case("pow", "ct.pow(x, y)", FLOATS, wide=lambda x, y, z: np.power(x, y)),
     Case("pow", "x ** 0.5", FLOATS, wide=lambda x, y, z: np.power(x, x.dtype.type(0.5))),
+    Case("hypot", "ct.hypot(x, y)", FLOATS, wide=lambda x, y, z: np.hypot(x, y)),
+    Case("lgamma", "ct.lgamma(abs(x))", FLOATS, wide=lambda x, y, z: exact.lgamma(np.abs(x))),
+    Case("lgamma", "ct.lgamma(x)", FLOATS, wide=lambda x, y, z: exact.lgamma(x), least=1.0),
     Case("atan2", "ct.atan2(x, y)", FLOATS, wide=lambda x, y, z: np.arctan2(x, y)),
     Case("fma", "ct.fma(x, y, z)", FLOATS, side="nearest_even", exact="fma"),
 )

@@ -14,7 +14,7 @@ from cutile.backend.cpu.target import features
 from cutile.backend.interface import Source
 from tests.backend.cpu.programs import source
 from tests.backend.cpu.run import Array, map_all
-from tests.support.exact import erf, erfc
+from tests.support.exact import erf, erfc, erfinv, lgamma
 from tests.support.programs import mut, tensor
 
 COUNT = 1 << 16
@@ -49,9 +49,15 @@ def few(low: float, high: float) -> Callable[[Any, np.random.Generator], Array]:
     return lambda dtype, rng: rng.uniform(low, high, COUNT // 8).astype(dtype)
 
 
+def near_minus_one(dtype: Any, rng: np.random.Generator) -> Array:
+    """Numbers at all distances from -1, down to the least."""
+    least = float(np.finfo(dtype).epsneg)
+    return (np.exp2(rng.uniform(np.log2(least), 0, COUNT // 8)) - 1).astype(dtype)
+
+
 LIBRARY = {
-    "sin": 1.0, "cos": 1.0, "tan": 1.0, "sinh": 2.0, "cosh": 2.0, "erf": 1.0, "erfc": 5.0,
-    "power": 1.0, "atan2": 1.0,
+    "sin": 1.0, "cos": 1.0, "tan": 1.0, "sinh": 2.0, "cosh": 2.0, "erf": 1.0, "erfc": 5.0, "erfinv": 2.0, "lgamma": 4.0,
+    "power": 1.0, "atan2": 1.0, "hypot": 1.0,
 }  # fmt: skip
 """The functions that call the C library's in f64, with the error in ulp that they are assumed to keep."""
 
@@ -71,11 +77,14 @@ ROWS: tuple[tuple[str, Any, float, tuple[Any, ...]], ...] = (
     ("cosh", np.cosh, 0.51, (between(-95, 95), between(-1, 1), between(-1e-3, 1e-3))),
     ("erf", erf, 0.51, (few(-6, 6), few(-1.1, 1.1), few(-1e-6, 1e-6))),
     ("erfc", erfc, 0.51, (few(-6, 10.5), few(-1.1, 1.1), few(1, 27))),
+    ("erfinv", erfinv, 0.51, (few(-1, 1), few(0.99, 1), near_minus_one, few(-1e-6, 1e-6))),
+    ("lgamma", lgamma, 0.51, (few(0, 4), few(0.99, 1.01), few(1.99, 2.01), few(4, 60), few(60, 1e30))),
 )
 # The same of two operands, each of which has one of the samples.
 ROWS_OF_TWO: tuple[tuple[str, Any, float, tuple[Any, ...]], ...] = (
     ("power", np.power, 0.51, (between(0.1, 10), between(0, 2), between(0.9, 1.1))),
     ("atan2", np.arctan2, 0.51, (between(-10, 10), spread, between(-1e-3, 1e-3))),
+    ("hypot", np.hypot, 0.51, (between(-10, 10), spread, between(1, 2))),
 )
 OF_TWO = [row[0] for row in ROWS_OF_TWO]
 
@@ -139,6 +148,8 @@ def test_powers_of_two_are_exact() -> None:
         "cosh",
         "erf",
         "erfc",
+        "erfinv",
+        "hypot",
         "power",
         "f16_round",
         "bf16_round",

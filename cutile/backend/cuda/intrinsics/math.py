@@ -47,6 +47,8 @@ LIBDEVICE: dict[str, tuple[str, str]] = {
     "cosh": ("__nv_coshf", "__nv_cosh"),
     "erf": ("__nv_erff", "__nv_erf"),
     "erfc": ("__nv_erfcf", "__nv_erfc"),
+    "erfinv": ("__nv_erfinvf", "__nv_erfinv"),
+    "lgamma": ("__nv_lgammaf", "__nv_lgamma"),
     "log1p": ("__nv_log1pf", "__nv_log1p"),
     "expm1": ("__nv_expm1f", "__nv_expm1"),
     "asin": ("__nv_asinf", "__nv_asin"),
@@ -64,6 +66,7 @@ LIBDEVICE: dict[str, tuple[str, str]] = {
 LIBDEVICE_OF_TWO: dict[str, tuple[str, str]] = {
     "pow": ("__nv_powf", "__nv_pow"),
     "atan2": ("__nv_atan2f", "__nv_atan2"),
+    "hypot": ("__nv_hypotf", "__nv_hypot"),
 }
 """Those of two operands."""
 HARDWARE = {"exp2_ftz": "ex2.approx.ftz.f32", "rsqrt_ftz": "rsqrt.approx.ftz.f32"}
