@@ -67,7 +67,6 @@ FUNCTIONS: dict[str, str] = {
     "clip": "ct.clamp(tile, low, high)",
     "concat": "ct.cat((x, y), axis)",
     "concatenate": "ct.cat((x, y), axis)",
-    "copysign": "ct.select((x < 0.0) == (y < 0.0), x, -x)",
     "cummin": "-ct.cummax(-tile, axis)",
     "debug_barrier": _ORDERED,
     "deg2rad": "tile * 0.017453292519943295",

@@ -414,6 +414,27 @@ def hypot(x: Tile | float, y: Tile | float) -> Tile:
     ...
 
 
+@composition(FLOATS, f32=2.0, f64=2.0, note="of 1 where the result is below 1")
+def logaddexp(x: Tile | float, y: Tile | float) -> Tile:
+    """`log(exp(x) + exp(y))`, also where an exponential overflows or vanishes.
+
+    Args:
+        x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape. The error is at most 2 ulp in f32 and 2 ulp in f64.
+        They are ulp of 1 where the result is below 1, since the sum cancels near 0.
+
+    Raises:
+        KernelTypeError: an operand is no float, or the dtypes or shapes do not fit.
+
+    Example:
+        >>> run(lambda x, y: ct.logaddexp(x, y), [1000.0, float("-inf"), float("inf")], [0.0, 2.0, float("inf")])
+        [1000.0, 2.0, inf]
+    """
+    ...
+
+
 @operation(FLOATS)
 def lgamma(x: Tile | float) -> Tile:
     """The natural logarithm of the absolute value of the gamma function.
@@ -437,7 +458,53 @@ def lgamma(x: Tile | float) -> Tile:
     ...
 
 
+@composition(FLOATS)
+def copysign(x: Tile | float, y: Tile | float) -> Tile:
+    """The absolute value of `x` with the sign of `y`.
+
+    Zeros and NaN have signs, too.
+
+    Args:
+        x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape, exact.
+
+    Raises:
+        KernelTypeError: an operand is no float, or the dtypes or shapes do not fit.
+
+    Example:
+        >>> run(lambda x, y: ct.copysign(x, y), [1.5, -2.0, float("inf")], [-0.0, 3.0, float("-inf")])
+        [-1.5, 2.0, -inf]
+    """
+    ...
+
+
+@composition(FLOATS)
+def nextafter(x: Tile | float, y: Tile | float) -> Tile:
+    """The number of the dtype next to `x` in the direction of `y`.
+
+    It is `y` where the two are equal, as in C, and NaN where one of them is. Behind the largest number comes infinity.
+
+    Args:
+        x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape, exact.
+
+    Raises:
+        KernelTypeError: an operand is no float, or the dtypes or shapes do not fit.
+
+    Example:
+        >>> run(lambda x, y: ct.nextafter(x, y), [1.0, 0.0, 2.0], [2.0, -1.0, 2.0])
+        [1.0000001192092896, -1.401298464324817e-45, 2.0]
+        >>> run(lambda x, y: ct.nextafter(x, y), [1.0, 65504.0], [2.0, float("inf")], dtype="f16")
+        [1.0009765625, inf]
+    """
+    ...
+
+
 __all__ = (
-    "cbrt", "ceil", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "floor", "hypot", "lgamma", "log",
-    "log10", "log1p", "log2", "pow", "rsqrt", "sigmoid", "sqrt", "trunc",
+    "cbrt", "ceil", "copysign", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "floor", "hypot", "lgamma", "log",
+    "log10", "log1p", "log2", "logaddexp", "nextafter", "pow", "rsqrt", "sigmoid", "sqrt", "trunc",
 )  # fmt: skip

@@ -185,8 +185,11 @@ FLOAT = (
     Case("pow", "ct.pow(x, y)", FLOATS, wide=lambda x, y, z: np.power(x, y)),
     Case("pow", "x ** 0.5", FLOATS, wide=lambda x, y, z: np.power(x, x.dtype.type(0.5))),
     Case("hypot", "ct.hypot(x, y)", FLOATS, wide=lambda x, y, z: np.hypot(x, y)),
+    Case("logaddexp", "ct.logaddexp(x, y)", FLOATS, wide=lambda x, y, z: np.logaddexp(x, y), least=1.0),
     Case("lgamma", "ct.lgamma(abs(x))", FLOATS, wide=lambda x, y, z: exact.lgamma(np.abs(x))),
     Case("lgamma", "ct.lgamma(x)", FLOATS, wide=lambda x, y, z: exact.lgamma(x), least=1.0),
+    _exact("copysign", "ct.copysign(x, y)", FLOATS, lambda x, y, z: np.copysign(x, y)),
+    Case("nextafter", "ct.nextafter(x, y)", FLOATS, lambda x, y, z: _where(x == y, y, np.nextafter(x, y))),
     Case("atan2", "ct.atan2(x, y)", FLOATS, wide=lambda x, y, z: np.arctan2(x, y)),
     Case("fma", "ct.fma(x, y, z)", FLOATS, side="nearest_even", exact="fma"),
 )
