@@ -46,11 +46,19 @@ def require_kind(frame: Frame, tile: Value, kinds: Kinds, what: str) -> Value:
         return tile
     if kinds is FLOATS and is_tile(tile) and not tile.tile.dtype.is_bool:
         remedy = f"Convert first: {converted(tile, 'f32', 'x')}."
-    else:
+    elif _has_operator(what):
         remedy = f"The operators take any numbers; {what} takes {kinds.words}."
+    else:
+        remedy = f"Convert first: {converted(tile, 'f32' if kinds is FLOATS else 'i32', 'x')}."
     wanted = "a scalar" if tile.tile.is_scalar else "a tile"
     got = f"{noun(tile)} of {tile.tile.dtype}" if tile.tile.is_scalar else str(tile.type)
     frame.type_error(f"{what}: expected {wanted} of {kinds.words}, got {got}", remedy=remedy)
+
+
+def _has_operator(name: str) -> bool:
+    """Whether Python has an operator for a function, as `+` for `addi`."""
+    spellings = [word for op in OPS.values() if name in op.spelled for word in op.spelled]
+    return any(not word.isidentifier() for word in spellings)
 
 
 def operands(frame: Frame, values: list[Any], kinds: Kinds, what: str) -> list[Value]:
