@@ -2,6 +2,7 @@
 
     python -m tests.new_op erf
     python -m tests.new_op erf --family math        where neither a class nor a function says which family it is
+    python -m tests.new_op sigmoid --composition    it will be composed of other operations
     python -m tests.new_op f8e5m2 --dtype           an element type
 
 Compiles nothing, and imports neither Numba nor a GPU's libraries. The tests find the same gaps, one at a time.
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import cutile as ct
 from cutile import dtypes, language
+from cutile.backend.cpu.emit._text import RESERVED
 from cutile.backend.cpu.emit.module import EXPRESSIONS, STATEMENTS
 from cutile.backend.cuda.emit.kernel import EMITTERS
 from cutile.command.ops import sections
@@ -32,6 +34,7 @@ from cutile.language.declare import DECLARED
 from cutile.ops import OPS
 from cutile.ops.matmul import ACCUMULATORS, SCALED, SCALES
 from cutile.ops.registry import family as family_of_op
+from tests.ops.test_complete import MOVED, OF_ITS_OWN, SAMPLES, uses
 from tests.ops.test_definitions import COMPILE_TIME
 from tests.ops.test_samples import ROWS, TESTED_ELSEWHERE
 from tests.samples.values import CASES
@@ -85,12 +88,13 @@ def classes(name: str) -> list[type[Op]]:
     return [op for op in OPS.values() if name in op.spelled]
 
 
-def places(name: str, kind: str) -> Iterator[Place]:
-    """Everything that a function `name` of the language in the family `kind` needs, in the order of writing it."""
+def places(name: str, kind: str, composition: bool = False) -> Iterator[Place]:
+    """Everything that a function `name` of the language in the family `kind` needs, in the order of writing it.
+
+    A composition is written of other operations, and a function of the front end of none: they have no class.
+    """
     ops, declared = classes(name), name in DECLARED
-    composed = declared and (
-        name in COMPILE_TIME or DECLARED[name].composed
-    )  # of other operations, or of none: no class, no emitter, no sample
+    composed = composition or (declared and (name in COMPILE_TIME or DECLARED[name].composed))
     if not composed:
         words = f'a class with spelled=("{name}",): types, meaning in NumPy, accuracy'
         yield Place(f"cutile/ops/{kind}.py", words, bool(ops))
@@ -101,17 +105,29 @@ def places(name: str, kind: str) -> Iterator[Place]:
         missing = lacking(name, kind)
         yield Place(home, "in the docstring: " + (", ".join(missing) or "all that it needs"), not missing)
     handler = f"cutile/frontend/families/{'elementwise' if kind in (*VALUES, 'rounding') else kind}.py"
-    yield Place(handler, "a handler, unless @operation(FLOATS) or its kin derives it", name in OPERATIONS)
+    words = "its lines, under @composed" if composed else "a handler, unless @operation(FLOATS) or its kin derives it"
+    yield Place(handler, words, name in OPERATIONS)
     if not composed:
         yield from of_backends(name, kind, ops)
-        known = {*(row.op for row in ROWS), *(case.op for case in CASES), *TESTED_ELSEWHERE}
-        tested = bool(ops) and all(op.name in known for op in ops)
-        words = "a row or a case: an expression, and what it is worth in NumPy"
-        yield Place(f"tests/samples/{'values' if kind in VALUES else kind}.py", words, tested)
+    known = {*(row.op for row in ROWS), *(case.op for case in CASES), *TESTED_ELSEWHERE}
+    tested = all(op.name in known for op in ops) if ops else composed and has_sample(name)
+    words = "a row or a case: an expression, and what it is worth in NumPy"
+    yield Place(samples_of(kind), words, tested)
     page = (ROOT / "docs/reference/language.md").read_text(encoding="utf-8")
     command = "python -m cutile ops --markdown > docs/reference/language.md"
     yield Place("docs/reference/language.md", command, f"\n### `{name}(" in page)
     yield Place("cutile/frontend/elsewhere.py", f"no hint for {name!r}, which is a name of ours", name not in FUNCTIONS)
+
+
+def samples_of(kind: str) -> str:
+    """The file of a family's samples; of a family without one, that of the values."""
+    own = f"tests/samples/{kind}.py"
+    return own if kind not in VALUES and (ROOT / own).exists() else "tests/samples/values.py"
+
+
+def has_sample(name: str) -> bool:
+    """Whether a sample is written with a composition, or a test of its own computes its values."""
+    return name in (*COMPILE_TIME, *MOVED, *OF_ITS_OWN) or any(uses(name, text) for _, text, _ in SAMPLES)
 
 
 def of_backends(name: str, kind: str, ops: list[type[Op]]) -> Iterator[Place]:
@@ -119,19 +135,60 @@ def of_backends(name: str, kind: str, ops: list[type[Op]]) -> Iterator[Place]:
     if kind == "math":
         cuda, cpu = "cutile/backend/cuda/intrinsics/math.py", "cutile/backend/cpu/intrinsics/math.py"
         row = {"pow": "power"}.get(name, name)
-        yield Place(cuda, f'a row "{name}" in `LIBDEVICE`', name in keys(cuda, "LIBDEVICE"))
+        table = "LIBDEVICE_OF_TWO" if ops and "y" in ops[0].fields else "LIBDEVICE"
+        yield Place(cuda, f'a row "{name}" in `{table}`', name in keys(cuda, table))
         yield Place(cpu, f'a row "{row}" in `FUNCTIONS`', row in keys(cpu, "FUNCTIONS"))
+        if row in formulas(cpu):
+            measured = "tests/backend/cpu/test_math.py"
+            there = f'"{row}"' in (ROOT / measured).read_text(encoding="utf-8")
+            yield Place(measured, f'a row "{row}" in `ROWS`, or `ROWS_OF_TWO`: it is a formula of our own', there)
         return
+    if kind == "arith":
+        yield from of_arithmetic(name, [op for op in ops if family_of_op(op) == "arith"])
+        ops = [op for op in ops if family_of_op(op) != "arith"]
+        if not ops:
+            return
     tables: dict[str, set[type[Op]]] = {"cuda": {*EMITTERS}, "cpu": {*EXPRESSIONS, *STATEMENTS}}
+    shared = {"cuda": "tiles", "cpu": "reduce" if kind == "sort" else "elementwise"}
     for target, table in tables.items():
         own = f"cutile/backend/{target}/emit/{kind}.py"
-        shared = f"cutile/backend/{target}/emit/{'reduce' if kind == 'sort' else 'elementwise'}.py"
-        file = own if (ROOT / own).exists() else shared
+        file = own if (ROOT / own).exists() else f"cutile/backend/{target}/emit/{shared[target]}.py"
         for op in ops:
             there = op in table or mentioned(op, f"cutile/backend/{target}") or mentioned(op, "cutile/passes")
             yield Place(file, f"an emitter for `{op.__name__}`", there)
         if not ops:
             yield Place(file, "an emitter for the class", False)
+
+
+def of_arithmetic(name: str, ops: list[type[Op]]) -> Iterator[Place]:
+    """What arithmetic needs: instructions by its name.
+
+    The emitters call them so. Those that do more name the class.
+    """
+    cuda, cpu = (f"cutile/backend/{target}/intrinsics/arith.py" for target in ("cuda", "cpu"))
+    rows = {*keys(cuda, "BINARY"), *keys(cuda, "UNARY")}
+    for op_name, word in {op.name: op.__name__ for op in ops}.items() or [(name, "")]:
+        there = op_name in rows or has_emitter(word, "cutile/backend/cuda/emit/tiles.py")
+        yield Place(cuda, f'a row "{op_name}" in `UNARY` or `BINARY`', there)
+        there = op_name in RESERVED or has_emitter(word, "cutile/backend/cpu/emit/elementwise.py")
+        yield Place(cpu, f"an intrinsic `{op_name}`, in `__all__` too", there)
+
+
+def has_emitter(word: str, file: str) -> bool:
+    """Whether a class has a row of its own in the tables of a file of emitters."""
+    return (
+        bool(word)
+        and re.search(rf"^    (arith\.)?{word}: ", (ROOT / file).read_text(encoding="utf-8"), re.M) is not None
+    )
+
+
+def formulas(file: str) -> set[str]:
+    """Names in a file's `FUNCTIONS` whose formula stands there.
+
+    The others call the C library or LLVM.
+    """
+    text = (ROOT / file).read_text(encoding="utf-8")
+    return set(re.findall(r'^    "(\w+)": (?:_function|_in_f32)\(', text, re.M))
 
 
 def mentioned(op: type[Op], folder: str) -> bool:
@@ -178,11 +235,12 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.new_op", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("name", help="of the function, as kernels write it: erf; or of the element type")
     parser.add_argument("--dtype", action="store_true", help="it is an element type")
+    parser.add_argument("--composition", action="store_true", help="it is composed of other operations")
     parser.add_argument("--family", default=None, help="the file it belongs to; math where nothing says so")
     options = parser.parse_args(words)
     name: str = options.name
     family = options.family or family_of(name) or "math"
-    needed = list(places_of_dtype(name) if options.dtype else places(name, family))
+    needed = list(places_of_dtype(name) if options.dtype else places(name, family, options.composition))
     missing = [place for place in needed if not place.there]
     for place in needed:
         print(f"{'  ok     ' if place.there else '  MISSING'} {place.file}: {place.what}")

@@ -46,11 +46,19 @@ def require_kind(frame: Frame, tile: Value, kinds: Kinds, what: str) -> Value:
         return tile
     if kinds is FLOATS and is_tile(tile) and not tile.tile.dtype.is_bool:
         remedy = f"Convert first: {converted(tile, 'f32', 'x')}."
-    else:
+    elif _has_operator(what):
         remedy = f"The operators take any numbers; {what} takes {kinds.words}."
+    else:
+        remedy = f"Convert first: {converted(tile, 'f32' if kinds is FLOATS else 'i32', 'x')}."
     wanted = "a scalar" if tile.tile.is_scalar else "a tile"
     got = f"{noun(tile)} of {tile.tile.dtype}" if tile.tile.is_scalar else str(tile.type)
     frame.type_error(f"{what}: expected {wanted} of {kinds.words}, got {got}", remedy=remedy)
+
+
+def _has_operator(name: str) -> bool:
+    """Whether Python has an operator for a function, as `+` for `addi`."""
+    spellings = [word for op in OPS.values() if name in op.spelled for word in op.spelled]
+    return any(not word.isidentifier() for word in spellings)
 
 
 def operands(frame: Frame, values: list[Any], kinds: Kinds, what: str) -> list[Value]:
@@ -177,8 +185,14 @@ class Term:
     def __mul__(self, other: Any) -> Term:
         return self._binary(ast.Mult, self, other)
 
+    def __rmul__(self, other: Any) -> Term:
+        return self._binary(ast.Mult, other, self)
+
     def __truediv__(self, other: Any) -> Term:
         return self._binary(ast.Div, self, other)
+
+    def __rtruediv__(self, other: Any) -> Term:
+        return self._binary(ast.Div, other, self)
 
     def __floordiv__(self, other: Any) -> Term:
         return self._binary(ast.FloorDiv, self, other)
@@ -195,11 +209,23 @@ class Term:
     def __xor__(self, other: Any) -> Term:
         return self._binary(ast.BitXor, self, other)
 
+    def __lshift__(self, other: Any) -> Term:
+        return self._binary(ast.LShift, self, other)
+
     def __rshift__(self, other: Any) -> Term:
         return self._binary(ast.RShift, self, other)
 
     def __lt__(self, other: Any) -> Term:
         return self._compare(ast.Lt, other)
+
+    def __le__(self, other: Any) -> Term:
+        return self._compare(ast.LtE, other)
+
+    def __gt__(self, other: Any) -> Term:
+        return self._compare(ast.Gt, other)
+
+    def __ge__(self, other: Any) -> Term:
+        return self._compare(ast.GtE, other)
 
     def __eq__(self, other: object) -> Term:  # type: ignore[override]
         return self._compare(ast.Eq, other)
@@ -259,6 +285,22 @@ def composed(function: Callable[..., Any]) -> Callable[..., Any]:
     If its declaration says which numbers it takes, the operands become tiles of one type. The function gets tiles of
     f16 and bf16 in f32, and its result is rounded once.
     """
+    return _registered(function, wide)
+
+
+def composed_of_bits(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Register the handler of a composition that reads the bits of its operands.
+
+    The function gets tiles of their own dtype. In f32 an f16 has other bits and other neighbours.
+    """
+    return _registered(function, _itself)
+
+
+def _itself(term: Term) -> Term:
+    return term
+
+
+def _registered(function: Callable[..., Any], widen: Callable[[Term], Term]) -> Callable[..., Any]:
     name = function.__name__
     declaration = DECLARED[name]
     takes = declaration.takes
@@ -275,7 +317,7 @@ def composed(function: Callable[..., Any]) -> Callable[..., Any]:
         numbers = f32 if not any(map(is_tile, bound.arguments.values())) else None
         operands = unify(frame, list(bound.arguments.values()), name, numbers)
         tiles = [Term(frame, require_kind(frame, tile, takes, name)) for tile in operands]
-        result: Term = function(ct, *map(wide, tiles))
+        result: Term = function(ct, *map(widen, tiles))
         narrow = result.dtype.is_float and result.dtype is not tiles[0].dtype
         return value_of(result.astype(tiles[0].dtype) if narrow else result)
 

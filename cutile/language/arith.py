@@ -10,7 +10,6 @@ from __future__ import annotations
 from cutile.language.declare import BITS, FLOATS, INTEGERS, composition, operation
 
 # Capitalised: parameters have the markers' own names.
-# Capitalised: parameters have the markers' own names.
 from cutile.language.markers import ftz as Ftz
 from cutile.language.markers import nan as Nan
 from cutile.language.markers import overflow as Overflow
@@ -464,6 +463,28 @@ def noti(x: Tile | int) -> Tile:
 
 
 @operation(INTEGERS)
+def popcount(x: Tile | int) -> Tile:
+    """How many bits of an integer are 1.
+
+    Of a negative number, the bits of its two's complement; NumPy's `bitwise_count` takes those of `abs(x)`.
+
+    Args:
+        x: integers; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`, exact.
+
+    Raises:
+        KernelTypeError: `x` is no integer.
+
+    Example:
+        >>> run(lambda x: ct.popcount(x), [0, 255, -1], dtype="i32")
+        [0, 8, 32]
+    """
+    ...
+
+
+@operation(INTEGERS)
 def shli(x: Tile | int, y: Tile | int, overflow: Overflow = Overflow.NONE) -> Tile:
     """`x << y`; 0 for a count of at least the width.
 
@@ -557,29 +578,7 @@ def clamp(x: Tile | float, low: Tile | float, high: Tile | float) -> Tile:
 
 
 __all__ = (
-    "absf",
-    "absi",
-    "addi",
-    "andi",
-    "ceil_div",
-    "clamp",
-    "divi",
-    "max_tile",
-    "maxf",
-    "maxi",
-    "min_tile",
-    "minf",
-    "mini",
-    "mulhii",
-    "muli",
-    "negf",
-    "negi",
-    "noti",
-    "ori",
-    "remf",
-    "remi",
-    "shli",
-    "shri",
-    "subi",
+    "absf", "absi", "addi", "andi", "ceil_div", "clamp", "divi", "max_tile", "maxf", "maxi", "min_tile", "minf",
+    "mini", "mulhii", "muli", "negf", "negi", "noti", "ori", "popcount", "remf", "remi", "shli", "shri", "subi",
     "xori",
-)
+)  # fmt: skip

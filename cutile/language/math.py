@@ -1,4 +1,4 @@
-"""Functions of floats: powers, roots, logarithms, error functions.
+"""Functions of floats: powers, roots, logarithms, error functions, neighbours.
 
 f16 and bf16 are computed in f32 and rounded once. The errors are stated with the operations. Functions of angles are in
 `trigonometry.py`.
@@ -226,6 +226,30 @@ def erfc(x: Tile | float) -> Tile:
 
 
 @operation(FLOATS)
+def erfinv(x: Tile | float) -> Tile:
+    """The number whose error function is `x`.
+
+    Infinite at -1 and 1, NaN beyond. `2**0.5 * erfinv(2.0 * p - 1.0)` is the normal distribution's quantile of `p`.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 5 ulp in f64.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.erfinv(x), [0.0, 1.0, -1.0, 2.0])
+        [0.0, inf, -inf, nan]
+        >>> run(lambda x: ct.erf(ct.erfinv(x)), [0.25, -0.5])
+        [0.25, -0.5]
+    """
+    ...
+
+
+@operation(FLOATS)
 def log1p(x: Tile | float) -> Tile:
     """The natural logarithm of `1 + x`, precise also where `x` is small.
 
@@ -368,7 +392,119 @@ def pow(x: Tile | float, y: Tile | float) -> Tile:
     ...
 
 
+@operation(FLOATS)
+def hypot(x: Tile | float, y: Tile | float) -> Tile:
+    """`sqrt(x * x + y * y)`, also where a square overflows or vanishes.
+
+    Infinite where an operand is, beside NaN too.
+
+    Args:
+        x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape. The error is at most 3 ulp in f32 and 2 ulp in f64.
+
+    Raises:
+        KernelTypeError: an operand is no float, or the dtypes or shapes do not fit.
+
+    Example:
+        >>> run(lambda x, y: ct.hypot(x, y), [3.0, 3.0 * 2.0**125, float("inf")], [-4.0, 2.0**127, float("nan")])
+        [5.0, 2.1267647932558654e+38, inf]
+    """
+    ...
+
+
+@composition(FLOATS, f32=2.0, f64=2.0, note="of 1 where the result is below 1")
+def logaddexp(x: Tile | float, y: Tile | float) -> Tile:
+    """`log(exp(x) + exp(y))`, also where an exponential overflows or vanishes.
+
+    Args:
+        x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape. The error is at most 2 ulp in f32 and 2 ulp in f64.
+        They are ulp of 1 where the result is below 1, since the sum cancels near 0.
+
+    Raises:
+        KernelTypeError: an operand is no float, or the dtypes or shapes do not fit.
+
+    Example:
+        >>> run(lambda x, y: ct.logaddexp(x, y), [1000.0, float("-inf"), float("inf")], [0.0, 2.0, float("inf")])
+        [1000.0, 2.0, inf]
+    """
+    ...
+
+
+@operation(FLOATS)
+def lgamma(x: Tile | float) -> Tile:
+    """The natural logarithm of the absolute value of the gamma function.
+
+    Infinite at 0, at negative whole numbers and at both infinities. `exp(lgamma(n + 1))` is the factorial of `n`.
+
+    Args:
+        x: floats; a tile or a number.
+
+    Returns:
+        A tile of the dtype and shape of `x`. The error is at most 6 ulp in f32 and 5 ulp in f64. They are ulp of 1
+        where `x` is negative and the result below 1, since it cancels near 0.
+
+    Raises:
+        KernelTypeError: `x` is no float.
+
+    Example:
+        >>> run(lambda x: ct.lgamma(x), [1.0, 2.0, 0.0, -3.0])
+        [0.0, 0.0, inf, inf]
+    """
+    ...
+
+
+@composition(FLOATS)
+def copysign(x: Tile | float, y: Tile | float) -> Tile:
+    """The absolute value of `x` with the sign of `y`.
+
+    Zeros and NaN have signs, too.
+
+    Args:
+        x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape, exact.
+
+    Raises:
+        KernelTypeError: an operand is no float, or the dtypes or shapes do not fit.
+
+    Example:
+        >>> run(lambda x, y: ct.copysign(x, y), [1.5, -2.0, float("inf")], [-0.0, 3.0, float("-inf")])
+        [-1.5, 2.0, -inf]
+    """
+    ...
+
+
+@composition(FLOATS)
+def nextafter(x: Tile | float, y: Tile | float) -> Tile:
+    """The number of the dtype next to `x` in the direction of `y`.
+
+    It is `y` where the two are equal, as in C, and NaN where one of them is. Behind the largest number comes infinity.
+
+    Args:
+        x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
+
+    Returns:
+        A tile of the operands' dtype, of their broadcast shape, exact.
+
+    Raises:
+        KernelTypeError: an operand is no float, or the dtypes or shapes do not fit.
+
+    Example:
+        >>> run(lambda x, y: ct.nextafter(x, y), [1.0, 0.0, 2.0], [2.0, -1.0, 2.0])
+        [1.0000001192092896, -1.401298464324817e-45, 2.0]
+        >>> run(lambda x, y: ct.nextafter(x, y), [1.0, 65504.0], [2.0, float("inf")], dtype="f16")
+        [1.0009765625, inf]
+    """
+    ...
+
+
 __all__ = (
-    "cbrt", "ceil", "erf", "erfc", "exp", "exp2", "expm1", "floor", "log", "log10", "log1p", "log2", "pow", "rsqrt",
-    "sigmoid", "sqrt", "trunc",
+    "cbrt", "ceil", "copysign", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "floor", "hypot", "lgamma", "log",
+    "log10", "log1p", "log2", "logaddexp", "nextafter", "pow", "rsqrt", "sigmoid", "sqrt", "trunc",
 )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from cutile.errors import KernelTypeError
-from cutile.ir import BITS_TILE, FLOAT_TILE, Op, Type, Value, attribute, operand
+from cutile.ir import BITS_TILE, FLOAT_TILE, INT_TILE, Op, Type, Value, attribute, operand
 from cutile.ops import elementwise
 from cutile.ops.elementwise import Binary, BitsBinary, FloatBinary, IntBinary, Unary, require_same
 
@@ -330,6 +330,15 @@ class Not(Op, name="not", spelled=("~x", "noti")):
 
     def reference(self, x: Any) -> Any:
         return np.invert(x)
+
+
+class Popcount(Unary, name="popcount", spelled=("popcount",)):
+    """How many bits of the two's complement are 1."""
+
+    x: Value = operand(INT_TILE)
+
+    def reference(self, x: Any) -> Any:
+        return np.bitwise_count(x.astype(f"u{x.dtype.itemsize}")).astype(x.dtype)
 
 
 class Shl(IntBinary, name="shl", spelled=("x << y", "shli")):

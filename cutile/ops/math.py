@@ -5,6 +5,8 @@ f16 and bf16 compute in f32 and round once.
 
 from __future__ import annotations
 
+import functools
+import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,9 @@ import numpy as np
 from cutile.errors import KernelTypeError
 from cutile.ir import CORRECT, Accuracy, Type, attribute
 from cutile.ops.elementwise import FloatBinary, FloatUnary, flush, rounded
+
+_where: Any = np.where  # untyped: NumPy's stubs leave the types of the results unknown
+_zeros_like: Any = np.zeros_like
 
 
 class Exp(FloatUnary, name="exp", spelled=("exp",), accuracy=Accuracy(f32=2.0, f64=1.0)):
@@ -106,6 +111,97 @@ class Erfc(FloatUnary, name="erfc", spelled=("erfc",), accuracy=Accuracy(f32=4.0
     """`1 - erf(x)`, from 2 to 0, which keeps its precision where it is small."""
 
 
+def _erfinv(x: Any) -> Any:
+    """Halley's method on Python's error functions, in f64."""
+    erf, erfc = (np.vectorize(function, otypes=[np.float64]) for function in (math.erf, math.erfc))
+    magnitude = np.abs(x).astype(np.float64)
+    inner = _where(magnitude < 1, magnitude, 0.0)
+    # Winitzki's approximation beyond 1/2, the first term of the series below.
+    w = np.log1p(-inner) + np.log1p(inner)
+    half = 2 / (np.pi * 0.147) + w / 2
+    y = _where(inner < 0.5, inner * (np.sqrt(np.pi) / 2), np.sqrt(np.sqrt(half * half - w / 0.147) - half))
+    for _ in range(4):  # each triples the digits, of which the start has at least one
+        rest = _where(inner < 0.5, erf(y) - inner, (1 - inner) - erfc(y))
+        step = rest * np.exp(y * y) * (np.sqrt(np.pi) / 2)
+        y = y - step / (1 + y * step)
+    y = _where(magnitude < 1, y, _where(magnitude == 1, np.inf, np.nan))
+    return np.copysign(y, x)
+
+
+class Erfinv(FloatUnary, name="erfinv", spelled=("erfinv",), accuracy=Accuracy(f32=2.0, f64=5.0)):
+    """The number whose error function is `x`: infinite at -1 and 1, NaN beyond."""
+
+    function = staticmethod(_erfinv)
+
+
+@functools.cache
+def _zeta_less_one() -> Any:
+    """Riemann's `zeta(k) - 1` for k from 2 to 40.
+
+    A sum of 62 terms, and its rest by Euler and Maclaurin.
+    """
+    k, n = np.arange(2, 41, dtype=np.longdouble)[:, np.newaxis], np.longdouble(64)
+    terms = np.arange(2, 64, dtype=np.longdouble) ** -k
+    k, at = k[:, 0], n ** -k[:, 0]
+    corrections = k / 12 / n - k * (k + 1) * (k + 2) / 720 / n**3
+    corrections += k * (k + 1) * (k + 2) * (k + 3) * (k + 4) / 30240 / n**5
+    return terms[:, ::-1].sum(axis=1) + at * (n / (k - 1) + 0.5 + corrections)
+
+
+def _lgamma_near_two(t: Any) -> Any:
+    """`lgamma(2 + t)` for t from -1/2 to 1/2, precise also near 0."""
+    euler = np.longdouble("0.57721566490153286060651209008240243")
+    zetas = _zeta_less_one()
+    total = _zeros_like(t)
+    for k in range(len(zetas) + 1, 1, -1):
+        total = (zetas[k - 2] / k - total) * t
+    return (1 - euler + total) * t
+
+
+STIRLING = ((1, 12), (-1, 360), (1, 1260), (-1, 1680), (1, 1188), (-691, 360360), (1, 156), (-3617, 122400))
+"""Fractions before 1 / x, 1 / x**3 and so on in Stirling's series of lgamma."""
+
+
+def _lgamma_of_positive(x: Any) -> Any:
+    few = np.clip(x, 0, 2.5)
+    t = _where(few < 0.5, few, _where(few < 1.5, few - 1, few - 2))
+    below = _where(few < 0.5, np.log(few) + np.log1p(few), _where(few < 1.5, np.log1p(t), 0))
+    near = _lgamma_near_two(t) - below
+    z, product = np.maximum(x, 2.5), np.ones_like(x)
+    for _ in range(14):  # up to 16, from which on the series has all bits of a long double
+        product, z = _where(z < 16, product * z, product), _where(z < 16, z + 1, z)
+    series = _zeros_like(z)
+    for numerator, denominator in STIRLING[::-1]:
+        series = series / (z * z) + numerator / (np.longdouble(denominator) * z)
+    half_log = np.longdouble("0.91893853320467274178032973640561764")  # log(2 * pi) / 2
+    far = (z - 0.5) * (np.log(z) - 1) - 0.5 + half_log + series - np.log(product)
+    return _where(x < 2.5, near, _where(np.isinf(x), x, far))
+
+
+def _lgamma(x: Any) -> Any:
+    """In long double.
+
+    By a series near the zeros at 1 and 2, by Stirling's series beyond, by Euler's reflection below 0.
+    """
+    x = x.astype(np.longdouble)
+    magnitude = np.abs(x)
+    positive = _lgamma_of_positive(magnitude)
+    rest = _where(np.isinf(magnitude), 0, magnitude - np.round(magnitude))
+    pi = np.longdouble("3.14159265358979323846264338327950288")
+    reflected = np.log(pi / (magnitude * np.abs(np.sin(pi * rest)))) - positive
+    return _where(np.signbit(x) & (magnitude > 0), _where(rest == 0, np.inf, reflected), positive)
+
+
+# A negative x has zeros that no float hits: results near 0 cancel there.
+_OF_LGAMMA = Accuracy(f32=6.0, f64=5.0, note="of 1 where x is negative and the result below 1")
+
+
+class Lgamma(FloatUnary, name="lgamma", spelled=("lgamma",), accuracy=_OF_LGAMMA):
+    """The logarithm of the absolute value of the gamma function."""
+
+    function = staticmethod(_lgamma)
+
+
 # f64: libdevice states 1 ulp; the C library of Linux reaches 3.7 ulp before glibc 2.41.
 class Cbrt(FloatUnary, name="cbrt", spelled=("cbrt",), accuracy=Accuracy(f32=1.0, f64=4.0)):
     """The cube root, of negative numbers too."""
@@ -195,3 +291,12 @@ class Atan2(FloatFunction, name="atan2", spelled=("atan2",), accuracy=Accuracy(f
     """
 
     function = staticmethod(np.arctan2)
+
+
+class Hypot(FloatFunction, name="hypot", spelled=("hypot",), accuracy=Accuracy(f32=3.0, f64=2.0)):
+    """`sqrt(x * x + y * y)`, also where a square overflows or vanishes.
+
+    Infinite where an operand is.
+    """
+
+    function = staticmethod(np.hypot)

@@ -248,6 +248,7 @@ BODIES: dict[str, str] = {
     "rounding_of_halves": "t = ct.mulf(ct.convert_tile(y.load(), ct.f16), 2.0, ct.rounding.ZERO)",
     "integers_to_addf": "t = ct.addf(ct.iota((8,)), 1)",
     "floats_to_addi": "t = ct.addi(y.load(), 1)",
+    "floats_to_popcount": "t = ct.popcount(y.load())",
     "ftz_of_f64": "t = ct.exp2(ct.convert_tile(y.load(), ct.f64), ftz=True)",
     "cat_of_two_shapes": "t = ct.cat(y.load().reshape((2, 4)), y.load().reshape((4, 2)), 0)",
     "extract_beyond": "t = ct.extract(y.load(), (4,), (2,))",

@@ -73,7 +73,8 @@ def compiles(expression: str, bound: str) -> bool:
 
 @pytest.mark.parametrize("expression", expressions())
 def test_what_messages_say_to_write_compiles(expression: str) -> None:
-    assert any(compiles(expression, bound) for bound in BOUND)
+    operands = "its operands are to have names that KERNEL and BOUND above bind"
+    assert any(compiles(expression, bound) for bound in BOUND), f"{expression} does not compile: {operands}"
 
 
 def test_most_of_them_are_written_out() -> None:

@@ -9,7 +9,7 @@ import pytest
 import cutile as ct
 from cutile.command.ops import accuracy_of, sections
 from cutile.frontend.calls import handler_of
-from cutile.frontend.derived import spelled
+from cutile.frontend.derived import Term, spelled
 from cutile.frontend.registry import METHODS, OPERATIONS
 from cutile.language import math
 from cutile.language.declare import DECLARED
@@ -106,6 +106,12 @@ def test_the_accuracy_is_a_bound() -> None:
     for name, op in OPS.items():
         for dtype in ("f16", "bf16", "f32", "f64"):
             assert 0.5 <= op.accuracy.of(dtype) <= 8, f"{name}: {dtype}"
+
+
+def test_values_of_compositions_have_pythons_operators() -> None:
+    """With a number on either side: `2.0 * x`, and `0.0 < x`, which Python asks of `x` as `x > 0.0`."""
+    sides = {f"__{side}{name}__" for name in ("add", "sub", "mul", "truediv") for side in ("", "r")}
+    assert sides | {"__lt__", "__le__", "__eq__", "__ne__", "__gt__", "__ge__", "__lshift__"} <= set(vars(Term))
 
 
 def test_a_family_is_a_file() -> None:

@@ -7,7 +7,6 @@ on that side.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i32, i64, u8, u16
 from tests.samples.row import FLOATS, INTS
+from tests.support import exact
 
 Function = Callable[..., Any]
 Meaning = Callable[[Any, Any, Any], Any]
@@ -34,6 +34,7 @@ class Case:
         ftz: f32 below the smallest normal number counts as zero.
         fast: APPROX or FULL: divisors beyond 2**126 are not looked at.
         bound: ulp, where it is not the accuracy that the operation states.
+        least: smaller results are judged in ulp of this number, as where a sum cancels.
     """
 
     op: str
@@ -46,6 +47,7 @@ class Case:
     ftz: bool = False
     fast: bool = False
     bound: float = 0
+    least: float = 0
 
     def __str__(self) -> str:
         return self.expression
@@ -132,19 +134,20 @@ INTEGER = (
     Case("not", "ct.noti(x)", INTS, _integers(lambda a, b, n: ~a)),
     Case("round", "round(x)", INTS, lambda x, y, z: x),
     Case("clamp", "ct.clamp(x, 3, y)", INTS, lambda x, y, z: np.minimum(np.maximum(x, x.dtype.type(3)), y)),
+    Case("popcount", "ct.popcount(x)", INTS, _integers(lambda a, b, n: (a % (1 << n)).bit_count())),
     Case("shl", "ct.shli(x, y & 63)", INTS, _integers(lambda a, b, n: a << (b & 63))),
     Case("shr", "ct.shri(x, y & 63)", INTS, _integers(lambda a, b, n: a >> (b & 63))),
 )
 
 FUNCTIONS = (
     "sqrt", "exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin", "acos", "atan",
-    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "cbrt",
+    "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erfinv", "cbrt",
 )  # fmt: skip
-"""Functions of one float by the names that they have here, and in NumPy or Python's `math`."""
+"""Functions of one float by the names that they have here, and in NumPy or `tests/support/exact.py`."""
 
 
 def _of_name(name: str) -> Meaning:
-    function = getattr(np, name, None) or np.vectorize(getattr(math, name), otypes=[np.longdouble])
+    function = getattr(np, name, None) or getattr(exact, name)
     return lambda x, y, z: function(x)
 
 
@@ -181,6 +184,12 @@ FLOAT = (
     Case("rsqrt", "ct.rsqrt(x)", FLOATS, wide=lambda x, y, z: 1 / np.sqrt(x)),
     Case("pow", "ct.pow(x, y)", FLOATS, wide=lambda x, y, z: np.power(x, y)),
     Case("pow", "x ** 0.5", FLOATS, wide=lambda x, y, z: np.power(x, x.dtype.type(0.5))),
+    Case("hypot", "ct.hypot(x, y)", FLOATS, wide=lambda x, y, z: np.hypot(x, y)),
+    Case("logaddexp", "ct.logaddexp(x, y)", FLOATS, wide=lambda x, y, z: np.logaddexp(x, y), least=1.0),
+    Case("lgamma", "ct.lgamma(abs(x))", FLOATS, wide=lambda x, y, z: exact.lgamma(np.abs(x))),
+    Case("lgamma", "ct.lgamma(x)", FLOATS, wide=lambda x, y, z: exact.lgamma(x), least=1.0),
+    _exact("copysign", "ct.copysign(x, y)", FLOATS, lambda x, y, z: np.copysign(x, y)),
+    Case("nextafter", "ct.nextafter(x, y)", FLOATS, lambda x, y, z: _where(x == y, y, np.nextafter(x, y))),
     Case("atan2", "ct.atan2(x, y)", FLOATS, wide=lambda x, y, z: np.arctan2(x, y)),
     Case("fma", "ct.fma(x, y, z)", FLOATS, side="nearest_even", exact="fma"),
 )

@@ -65,8 +65,10 @@ def differences(got: Array, expected: Array) -> Array:
     return ~same
 
 
-def ulps_from(got: Array, exact: Array) -> Array:
+def ulps_from(got: Array, exact: Array, least: float = 0.0) -> Array:
     """The distance from an exact result in long double, in units in the last place of `got`'s dtype.
+
+    They are units of `least` where the result is smaller.
 
     Infinite where a NaN, an infinity or the sign of a zero is wrong. Beyond the largest number, the next one counts as
     infinity's value, as rounding has it.
@@ -77,7 +79,7 @@ def ulps_from(got: Array, exact: Array) -> Array:
     wide = got.astype(np.float64).astype(np.longdouble)
     beyond = np.isinf(wide) & (np.sign(wide) == np.sign(exact)) & (np.abs(exact) >= limit)
     over: Any = np.where(beyond, exact, np.where(np.isinf(wide), np.copysign(limit, wide), wide))
-    magnitude = np.maximum(np.abs(exact), np.longdouble(float(info.tiny)))
+    magnitude = np.maximum(np.abs(exact), np.longdouble(max(float(info.tiny), least)))
     exponent = np.frexp(magnitude)[1] - 1
     unit = np.ldexp(np.longdouble(float(info.eps)), np.clip(exponent, -16400, 16300))
     error = np.abs(over - exact) / unit

@@ -65,6 +65,9 @@ _ELEMENTS = {"float": "f32", "double": "f64", "i64": "i64", "i32": "i32", "i16":
 _VECTOR = re.compile(r"(?:load|store) <(\d+) x (\w+)>")
 """An access to memory that is as wide as the loop is vectorised."""
 
+_RUNTIME = re.compile(rb"(?<=\0)_?(__[a-z]+(?:hf|sf|df|xf|tf|bf|ti)[23]?)(?=\0)")
+"""A function of the compiler's runtime library in an object's names: `__truncdfhf2` rounds an f64 to f16."""
+
 WRAPPING = frozenset(("add", "sub", "mul", "shl"))
 """The instructions that may be marked as never overflowing."""
 
@@ -94,6 +97,7 @@ def build(source: Source, target: Target) -> Executable:
         module, name = _numba_module(source, function, kinds)
         module = _optimised(source, module, name)
         image: bytes = target_machine().emit_object(module)
+        _refuse_lost_calls(source, image)
         vectors = _vectors(module)
     return Executable(
         target=target,
@@ -328,6 +332,18 @@ def _optimised(source: Source, module: Any, name: str) -> Any:
     if source.facts.get("streaming", False) and source.facts["results"]:
         return llvm.parse_assembly(mark_streaming(str(module)))
     return module
+
+
+def _refuse_lost_calls(source: Source, image: bytes) -> None:
+    """Refuse an object that calls a function which this process lacks.
+
+    The linker leaves such an address zero, and the call ends the process. The code generator writes these calls, behind
+    the last look at the IR.
+    """
+    lost = [name for name in sorted(set(_RUNTIME.findall(image))) if llvm.address_of_symbol(name.decode()) is None]
+    if lost:
+        names = ", ".join(name.decode() for name in lost)
+        raise CompilationError(f"the generated code of {source.entry} calls {names}, which this process does not have")
 
 
 def _vectors(module: Any) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from cutile.dtypes import f32
-from cutile.frontend.derived import Language, Term, composed, operands
+from cutile.dtypes import DTypeLike, f32, u16, u32, u64
+from cutile.frontend.derived import Language, Term, composed, composed_of_bits, operands
 from cutile.frontend.expect import marker_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import ceil_divided, largest, least
@@ -194,3 +194,33 @@ def sigmoid(ct: Language, x: Term) -> Any:
     # Of the absolute value: the exponential is at most 1, and a small result keeps its precision.
     small = ct.exp(-abs(x))
     return ct.select(x < 0, small, 1.0) / (small + 1.0)
+
+
+@composed
+def logaddexp(ct: Language, x: Term, y: Term) -> Any:
+    # Equal infinities have no difference.
+    distance = ct.select(x == y, 0.0, abs(x - y))
+    return ct.maxf(x, y, nan=True) + ct.log1p(ct.exp(-distance))
+
+
+BITS: dict[int, DTypeLike] = {16: u16, 32: u32, 64: u64}
+"""The unsigned integers by their bits."""
+
+
+@composed_of_bits
+def copysign(ct: Language, x: Term, y: Term) -> Any:
+    integer, sign = BITS[x.dtype.bits], 1 << x.dtype.bits - 1
+    magnitude = ct.bitcast(x, integer) & (sign - 1)
+    return ct.bitcast(magnitude | (ct.bitcast(y, integer) & sign), x.dtype)
+
+
+@composed_of_bits
+def nextafter(ct: Language, x: Term, y: Term) -> Any:
+    integer, sign = BITS[x.dtype.bits], 1 << x.dtype.bits - 1
+    bits = ct.bitcast(x, integer)
+    # Floats of one sign are ordered as their bits are: a neighbour's bits differ by 1.
+    bits = ct.select((x < y) ^ (x < 0.0), bits + 1, bits - 1)
+    smallest = (ct.bitcast(y, integer) & sign) | 1
+    bits = ct.select(x == 0.0, smallest, bits)
+    result = ct.select(x == y, y, ct.bitcast(bits, x.dtype))
+    return ct.select((x != x) | (y != y), x + y, result)

@@ -28,26 +28,29 @@ class _Now:
 
 
 @cache
-def _loaded(name: str, source_type: str, result_type: str) -> Any:
+def _loaded(name: str, source_type: str, result_type: str, operands: int) -> Any:
+    names = "xz"[:operands]
     text = (
         f"from cutile.backend.cpu.intrinsics import {name}\n\n\n"
-        "def map_all(y, x, count, join_x, join_y, join_z, first, last):\n"
-        f"    for at in range(count):\n        y[at] = {name}(x[at])\n"
+        f"def map_all(y, {', '.join(names)}, count, join_x, join_y, join_z, first, last):\n"
+        f"    for at in range(count):\n        y[at] = {name}({', '.join(f'{x}[at]' for x in names)})\n"
     )
     facts = {
-        "signature": (f"{result_type}*", f"{source_type}*", "i64", "i64", "i64", "i64", "i64", "i64"),
+        "signature": (f"{result_type}*", *[f"{source_type}*"] * operands, "i64", "i64", "i64", "i64", "i64", "i64"),
         "scratch": (), "blas": False, "functions": (), "prints": (), "asserts": (), "noalias": True,
         "coarse": (1, 1, 1), "joined": 1,
     }  # fmt: skip
     parameters = (
-        Parameter("y", "pointer", 0, 0, u64), Parameter("x", "pointer", 1, 0, u64), Parameter("n", "extent", 1, 0, i32)
+        *(Parameter(name, "pointer", at, 0, u64) for at, name in enumerate(("y", *names))),
+        Parameter("n", "extent", 1, 0, i32),
     )  # fmt: skip
     return BACKEND.load(BACKEND.build(Source(text, "map_all", parameters, facts=facts), host_target()))
 
 
-def map_all(name: str, x: Array, result: str | None = None) -> Array:
-    """An intrinsic of one argument, applied to every element."""
+def map_all(name: str, *operands: Array, result: str | None = None) -> Array:
+    """An intrinsic of one or two arguments of one type, applied to every element."""
+    x = operands[0]
     y = np.empty(x.shape, result or x.dtype)
-    kernel = _loaded(name, SPECS[x.dtype], SPECS[y.dtype])
-    kernel.launch((1, 1, 1), [y.ctypes.data, x.ctypes.data, x.size], _Now())
+    kernel = _loaded(name, SPECS[x.dtype], SPECS[y.dtype], len(operands))
+    kernel.launch((1, 1, 1), [y.ctypes.data, *(each.ctypes.data for each in operands), x.size], _Now())
     return y

@@ -9,14 +9,16 @@ import sys
 import textwrap
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cutile.backend.cpu.backend import BACKEND
+from cutile.backend.cpu.intrinsics._seam import ir, types, unary
 from cutile.backend.cpu.load import CpuKernel
-from cutile.backend.cpu.target import arch, host_target
-from cutile.backend.interface import CompileOptions, Executable, Target
+from cutile.backend.cpu.target import arch, features, host_target, llvm
+from cutile.backend.interface import CompileOptions, Executable, Source, Target
 from cutile.config import usable_cores
 from cutile.errors import CompilationError
 from tests.backend.cpu.programs import SAXPY, function, gemm_types, saxpy_types, source
@@ -53,6 +55,32 @@ def test_an_executable_is_data_and_needs_no_numba(tmp_path: Path) -> None:
     command = [sys.executable, "-c", script, str(tmp_path / "kernel")]
     process = subprocess.run(command, capture_output=True, text=True, check=False, cwd=Path(__file__).parents[3])
     assert process.stdout == "[]\n", process.stderr  # else a cached kernel's first launch would wait for them
+
+
+def _of_f16(builder: Any, arguments: list[Any]) -> Any:
+    return builder.bitcast(builder.fptrunc(arguments[0], ir.HalfType()), ir.IntType(16))
+
+
+def _bits_of_f16(x: Any) -> Any:
+    return types.uint16
+
+
+rounded_at_once = unary(_of_f16, _bits_of_f16)
+
+
+@pytest.mark.skipif(
+    "+avx512fp16" in features() or "+f16c" not in features(), reason="needs an x86 without this rounding"
+)
+@pytest.mark.skipif(llvm.address_of_symbol("__truncdfhf2") is not None, reason="this process has the function")
+def test_a_call_of_the_compilers_runtime_library_is_an_error() -> None:
+    """Before it was refused, it was a call of address zero."""
+    text = (
+        f"from {__name__} import rounded_at_once\n\n\n"
+        "def round_all(y, x, first, last):\n    for at in range(first, last):\n        y[at] = rounded_at_once(x[at])\n"
+    )
+    facts = {"signature": ("u16*", "f64*", "i64", "i64"), "scratch": (), "noalias": True}
+    with pytest.raises(CompilationError, match="round_all calls __truncdfhf2, which this process does not have"):
+        BACKEND.build(Source(text, "round_all", (), facts=facts), host_target())
 
 
 def test_text_that_numba_refuses_is_an_error_with_the_line() -> None:

@@ -16,11 +16,11 @@ KINDS: tuple[tuple[str, Any], ...] = (("f16", np.float16), ("bf16", ml_dtypes.bf
 @pytest.mark.parametrize(("name", "dtype"), KINDS)
 def test_every_pattern_there_and_back(name: str, dtype: Any) -> None:
     bits = np.arange(1 << 16, dtype=np.uint16)
-    values = map_all(f"{name}_value", bits, "f4")
+    values = map_all(f"{name}_value", bits, result="f4")
     np.testing.assert_array_equal(values, bits.view(dtype).astype(np.float32))
     numbers = ~np.isnan(values)
-    np.testing.assert_array_equal(map_all(f"{name}_bits", values, "u2")[numbers], bits[numbers])
-    again = map_all(f"{name}_bits", values, "u2").view(dtype).astype(np.float32)
+    np.testing.assert_array_equal(map_all(f"{name}_bits", values, result="u2")[numbers], bits[numbers])
+    again = map_all(f"{name}_bits", values, result="u2").view(dtype).astype(np.float32)
     np.testing.assert_array_equal(np.isnan(again), np.isnan(values))
 
 
@@ -39,7 +39,7 @@ def test_rounding_is_to_nearest_even(name: str, dtype: Any) -> None:
     x = np.concatenate([x, -x, np.array([np.inf, -np.inf, 3.4e38, 1e-45], np.float32)])
     with np.errstate(over="ignore"):
         expected = x.astype(dtype)
-    np.testing.assert_array_equal(map_all(f"{name}_bits", x, "u2"), expected.view(np.uint16))
+    np.testing.assert_array_equal(map_all(f"{name}_bits", x, result="u2"), expected.view(np.uint16))
     np.testing.assert_array_equal(map_all(f"{name}_round", x), expected.astype(np.float32))
 
 
@@ -47,5 +47,5 @@ def test_f64_to_f16_is_rounded_once() -> None:
     """By way of the nearest f32, a value just beyond a tie is rounded to the tie, and then to the wrong side."""
     ties = around_ties(np.float16).astype(np.float64)
     x = np.concatenate([ties, ties * (1 + 2.0**-50), ties * (1 - 2.0**-50)])
-    result = map_all("f16_bits", map_all("to_odd", x, "f4"), "u2")
+    result = map_all("f16_bits", map_all("to_odd", x, result="f4"), result="u2")
     np.testing.assert_array_equal(result, x.astype(np.float16).view(np.uint16))

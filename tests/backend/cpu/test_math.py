@@ -14,48 +14,15 @@ from cutile.backend.cpu.target import features
 from cutile.backend.interface import Source
 from tests.backend.cpu.programs import source
 from tests.backend.cpu.run import Array, map_all
+from tests.support.exact import erf, erfc, erfinv, lgamma
 from tests.support.programs import mut, tensor
 
 COUNT = 1 << 16
 FLOATS = (np.float32, np.float64)
-_where: Any = np.where
 
 
 def rsqrt(x: Any) -> Any:
     return 1 / np.sqrt(x)
-
-
-def gaussian(z: Any) -> Any:
-    """`exp(-z * z)` in long double: z in two parts, of which the first one's square is exact."""
-    high = z.astype(np.float32).astype(np.longdouble)
-    return np.exp(-high * high) * np.exp(-(z - high) * (z + high))
-
-
-def erf(x: Any) -> Any:
-    """The error function in long double, by a series of positive terms."""
-    magnitude = np.abs(x.astype(np.longdouble))
-    z = _where(magnitude < 6, magnitude, 6)
-    term = total = z
-    for n in range(1, 160):
-        term = term * (2 * z * z) / (2 * n + 1)
-        total = total + term
-    value = total * gaussian(z) * 2 / np.sqrt(np.longdouble(np.pi) + PI_LOW)
-    return np.copysign(_where(magnitude > 6, 1, _where(np.isnan(magnitude), magnitude, value)), x)
-
-
-def erfc(x: Any) -> Any:
-    """`1 - erf(x)` in long double, from 1.5 on by a continued fraction."""
-    magnitude = np.abs(x.astype(np.longdouble))
-    z = np.clip(magnitude, 1.5, 30)
-    fraction = z
-    for k in range(160, 0, -1):
-        fraction = z + k / (2 * fraction)
-    tail = gaussian(z) / fraction / np.sqrt(np.longdouble(np.pi) + PI_LOW)
-    return _where((x < 1.5) | np.isnan(magnitude), 1 - erf(x), _where(magnitude > 30, 0, tail))
-
-
-PI_LOW = np.longdouble(1.2246467991473532e-16)
-"""What pi is above the nearest f64."""
 
 
 def spread(dtype: Any, rng: np.random.Generator) -> Array:
@@ -82,8 +49,17 @@ def few(low: float, high: float) -> Callable[[Any, np.random.Generator], Array]:
     return lambda dtype, rng: rng.uniform(low, high, COUNT // 8).astype(dtype)
 
 
-LIBRARY = {"sin": 1.0, "cos": 1.0, "tan": 1.0, "sinh": 2.0, "cosh": 2.0, "erf": 1.0, "erfc": 5.0}
-"""The functions that are the C library's in f64, with the error in ulp that it is assumed to keep."""
+def near_minus_one(dtype: Any, rng: np.random.Generator) -> Array:
+    """Numbers at all distances from -1, down to the least."""
+    least = float(np.finfo(dtype).epsneg)
+    return (np.exp2(rng.uniform(np.log2(least), 0, COUNT // 8)) - 1).astype(dtype)
+
+
+LIBRARY = {
+    "sin": 1.0, "cos": 1.0, "tan": 1.0, "sinh": 2.0, "cosh": 2.0, "erf": 1.0, "erfc": 5.0, "erfinv": 2.0, "lgamma": 4.0,
+    "power": 1.0, "atan2": 1.0, "hypot": 1.0,
+}  # fmt: skip
+"""The functions that call the C library's in f64, with the error in ulp that they are assumed to keep."""
 
 # The name, the exact function, the largest error in units of the last place, and the samples that are looked at.
 ROWS: tuple[tuple[str, Any, float, tuple[Any, ...]], ...] = (
@@ -101,18 +77,29 @@ ROWS: tuple[tuple[str, Any, float, tuple[Any, ...]], ...] = (
     ("cosh", np.cosh, 0.51, (between(-95, 95), between(-1, 1), between(-1e-3, 1e-3))),
     ("erf", erf, 0.51, (few(-6, 6), few(-1.1, 1.1), few(-1e-6, 1e-6))),
     ("erfc", erfc, 0.51, (few(-6, 10.5), few(-1.1, 1.1), few(1, 27))),
+    ("erfinv", erfinv, 0.51, (few(-1, 1), few(0.99, 1), near_minus_one, few(-1e-6, 1e-6))),
+    ("lgamma", lgamma, 0.51, (few(0, 4), few(0.99, 1.01), few(1.99, 2.01), few(4, 60), few(60, 1e30))),
 )
+# The same of two operands, each of which has one of the samples.
+ROWS_OF_TWO: tuple[tuple[str, Any, float, tuple[Any, ...]], ...] = (
+    ("power", np.power, 0.51, (between(0.1, 10), between(0, 2), between(0.9, 1.1))),
+    ("atan2", np.arctan2, 0.51, (between(-10, 10), spread, between(-1e-3, 1e-3))),
+    ("hypot", np.hypot, 0.51, (between(-10, 10), spread, between(1, 2))),
+)
+OF_TWO = [row[0] for row in ROWS_OF_TWO]
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize(("name", "exact", "bound", "samples"), ROWS, ids=[row[0] for row in ROWS])
+@pytest.mark.parametrize(
+    ("name", "exact", "bound", "samples"), ROWS + ROWS_OF_TWO, ids=[row[0] for row in ROWS + ROWS_OF_TWO]
+)
 def test_the_error_is_as_stated(name: str, exact: Any, bound: float, samples: Any, dtype: Any) -> None:
     rng = np.random.default_rng(5)
     for sample in samples:
-        x = sample(dtype, rng)
-        result = map_all(name, x)
+        operands = [sample(dtype, rng) for _ in range(2 if name in OF_TWO else 1)]
+        result = map_all(name, *operands)
         with np.errstate(all="ignore"):
-            wide = exact(x.astype(np.longdouble))
+            wide = exact(*(x.astype(np.longdouble) for x in operands))
             nearest = wide.astype(dtype)
             finite = np.isfinite(nearest)
             np.testing.assert_array_equal(np.isfinite(result), finite)
@@ -120,7 +107,7 @@ def test_the_error_is_as_stated(name: str, exact: Any, bound: float, samples: An
             error = np.abs(result[finite].astype(np.longdouble) - wide[finite]) / unit
         if name in LIBRARY and dtype is np.float64:
             bound = LIBRARY[name]
-        assert float(error.max(initial=0)) <= bound, f"{name} at {x[finite][int(np.argmax(error))]!r}"
+        assert float(error.max(initial=0)) <= bound, f"{name} at {[x[finite][int(np.argmax(error))] for x in operands]}"
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -161,13 +148,15 @@ def test_powers_of_two_are_exact() -> None:
         "cosh",
         "erf",
         "erfc",
+        "erfinv",
+        "hypot",
         "power",
         "f16_round",
         "bf16_round",
     ],
 )
 def test_loops_use_vectors(name: str) -> None:
-    arguments = "x[at], y[at]" if name == "power" else "x[at]"
+    arguments = "x[at], y[at]" if name in OF_TWO else "x[at]"
     text = (
         f"from cutile.backend.cpu.intrinsics import {name}\n\n\n"
         f"def map_all(y, x, first, last):\n    for at in range(first, last):\n        y[at] = {name}({arguments})\n"

@@ -48,7 +48,7 @@ from cutile.ops.arith import (
 )
 from cutile.ops.compare import Eq, Ge, Gt, Le, Lt, Ne, Select
 from cutile.ops.math import Flushing
-from cutile.ops.registry import OPS
+from cutile.ops.registry import OPS, family
 from cutile.ops.rounding import (
     Rounded,
     RoundedAdd,
@@ -188,6 +188,8 @@ def _flushing(printer: Printer, op: Flushing) -> Text:
 
 
 EXPRESSIONS: dict[type[Op], Expression] = {
+    # Arithmetic without a row of its own is the intrinsic of its name.
+    **{op: _call(name) for name, op in OPS.items() if family(op) == "arith"},
     Add: _infix("+", SUM),
     Sub: _infix("-", SUM),
     Mul: _infix("*", PRODUCT),

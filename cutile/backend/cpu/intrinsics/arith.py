@@ -31,6 +31,7 @@ __all__ = (
     "mod_unsigned",
     "mul_hi",
     "mul_hi_unsigned",
+    "popcount",
     "product_step",
     "remainder",
     "shift_left",
@@ -361,6 +362,13 @@ def _absolute(builder: Any, arguments: list[Any]) -> Any:
     negative = builder.icmp_signed("<", x, ir.Constant(x.type, 0))
     return builder.select(negative, builder.neg(x), x)
 
+
+def _popcount(builder: Any, arguments: list[Any]) -> Any:
+    return llvm(builder, "ctpop", *arguments)
+
+
+popcount = unary(_popcount)
+"""How many bits of an integer are 1, in its type."""
 
 absolute = unary(_absolute)
 """The absolute value of a float or a signed integer; the smallest integer stays itself."""

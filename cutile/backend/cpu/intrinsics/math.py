@@ -80,6 +80,20 @@ ERFC_TAIL = (
 )  # fmt: skip
 ERFC_SCALE, ERFC_SHIFT = 2.3902439024390243, 1.3902439024390243
 ERFC_END = 10.25  # erfc is zero there, in f32: below half of the smallest number
+# erfinv(x) / x in -log(1 - x * x) / ERFINV_SCALE - 1, up to 2 * ERFINV_SCALE, with a relative error of 1e-7
+ERFINV_NEAR = (
+    1.50140941657, 0.61660185888, -0.0261104920012, -0.0195895287563, 0.00853817886465,
+    -0.000428675223184, -0.000859921016979, 0.000209395405647, 4.2708673227e-05,
+)  # fmt: skip
+ERFINV_SCALE = 2.5
+# erfinv(x) / x in (sqrt(-log(1 - x * x)) - ERFINV_SHIFT) / ERFINV_WIDTH beyond, for all x below 1 in f64: of 3e-8
+ERFINV_FAR = (
+    4.00944460859, 1.9509918221, 0.00325598284545, -0.00487292443855, 0.00329980946015, -0.00245033687522,
+    0.00181501843161, -0.000117022636277, 0.000857677128759, -0.00415340056699, 0.00275622920273,
+    0.00112982561863, -0.00108856678756,
+)  # fmt: skip
+ERFINV_SHIFT, ERFINV_WIDTH = 4.168033988749895, 1.931966011250105
+HALF_ROOT_PI = 0.886226925452758  # sqrt(pi) / 2
 EXP_RANGE = {"float": (-104.0, 89.0), "double": (-746.0, 710.0)}  # beyond: 0 and infinity
 EXP2_RANGE = {"float": (-151.0, 129.0), "double": (-1076.0, 1025.0)}
 
@@ -258,6 +272,46 @@ def _erfc(x: Num) -> Num:
     return _narrow(x, tail.where(wide.compare("<", 0.0), wide.constant(2.0) - tail))
 
 
+def _hypot(x: Num, y: Num) -> Num:
+    """f32, from f64, in which no square of an f32 overflows or vanishes."""
+    wide, other = _wide(x), _wide(y)
+    root = wide.fma(wide, other * other).call("sqrt")
+    infinity = float("inf")
+    for magnitude in (wide.call("fabs"), other.call("fabs")):  # infinite beside NaN, too
+        root = root.where(magnitude.compare("==", infinity), infinity)
+    return _narrow(x, root)
+
+
+def _erfinv_of(magnitude: Num, error_functions: Any) -> Num:
+    """f64: a polynomial, and a step of Halley's method, which triples its digits.
+
+    Args:
+        magnitude: the number, at least 0.
+        error_functions: gives `erf` and `erfc` of a number of at least 0.
+    """
+    rest = magnitude.constant(1.0) - magnitude
+    w = _log_of(rest * (magnitude + 1.0), base_two=False) * -1.0
+    far = polynomial((w.call("sqrt") - ERFINV_SHIFT) / ERFINV_WIDTH, ERFINV_FAR)
+    y = far.where(w.compare("<", 2 * ERFINV_SCALE), polynomial(w / ERFINV_SCALE - 1.0, ERFINV_NEAR)) * magnitude
+    erf, erfc = error_functions(y)
+    # Each difference where it is exact: beyond 1/2 in what is left to 1.
+    difference = (rest - erfc).where(magnitude.compare("<", 0.5), erf - magnitude)
+    step = difference * _exp(y * y) * HALF_ROOT_PI
+    y = y - step / y.fma(step, 1.0)
+    return y.where(magnitude.compare("==", 1.0), float("inf"))
+
+
+def _own_error_functions(y: Num) -> tuple[Num, Num]:
+    return polynomial(y * y, ERF_NEAR) * y, _erfc_tail(y)
+
+
+def _erfinv(x: Num) -> Num:
+    """f32, from f64."""
+    result = _narrow(x, _erfinv_of(_wide(x).call("fabs"), _own_error_functions))
+    # The sign from `x` itself: LLVM would bring that of an f64 to f16 by a function that is not there.
+    return x.of(llvm(x.builder, "copysign", result.value, x.value))
+
+
 def _function(name: str, formula: Any) -> Any:
     def emit(builder: Any, arguments: list[Any]) -> Any:
         return formula(Num(builder, arguments[0])).value
@@ -304,9 +358,20 @@ def _library_call(name: str, count: int) -> Any:
     return emit
 
 
-def _in_f32(formula: Any, name: str, count: int) -> Any:
-    """A formula for f32, which vectorises; the C library for f64."""
-    library = _library_call(name, count)
+def _library_error_functions(y: Num) -> tuple[Num, Num]:
+    erf, erfc = (y.of(_library_call(name, 1)(y.builder, [y.value])) for name in ("erf", "erfc"))
+    return erf, erfc
+
+
+def _erfinv_f64(builder: Any, arguments: list[Any]) -> Any:
+    x = Num(builder, arguments[0])
+    result = _erfinv_of(x.call("fabs"), _library_error_functions)
+    return llvm(builder, "copysign", result.value, x.value)
+
+
+def _in_f32(formula: Any, name: str, count: int, f64: Any = None) -> Any:
+    """A formula for f32, which vectorises; the C library for f64, or `f64`."""
+    library = f64 or _library_call(name, count)
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         if str(arguments[0].type) == "double":
@@ -345,8 +410,11 @@ FUNCTIONS: dict[str, Any] = {
     "power": _in_f32(_pow, "pow", 2),  # f32: at most 0.51 ulp
     "erf": _in_f32(_erf, "erf", 1),  # f32: at most 0.51 ulp
     "erfc": _in_f32(_erfc, "erfc", 1),  # f32: at most 0.51 ulp
+    "erfinv": _in_f32(_erfinv, "erfinv", 1, _erfinv_f64),  # f32: at most 0.51 ulp
+    "hypot": _in_f32(_hypot, "hypot", 2),  # f32: at most 0.51 ulp
     # The C library's functions of f64, of both types.
     "atan2": _library("atan2", 2),  # f32: at most 0.51 ulp
+    "lgamma": _library("lgamma", 1),  # f32: at most 0.51 ulp
     "log10": _library("log10", 1),  # f32: at most 0.51 ulp
     "cbrt": _library("cbrt", 1),  # f32: at most 0.51 ulp
     "log1p": _library("log1p", 1),  # f32: at most 0.51 ulp

@@ -17,6 +17,7 @@ from cutile.backend.gpu.emitter import Call, Expression, Intrinsic
 from cutile.errors import IRError
 from cutile.ir import Constant, Op
 from cutile.ops import OPS, arith, cast, compare, create, grid, math, reduce, rounding, shape, sort
+from cutile.ops.elementwise import Binary, Unary
 from cutile.ops.registry import family
 
 if TYPE_CHECKING:
@@ -82,28 +83,16 @@ _SHAPE: dict[type[Op], Callable[[Any, Any], Expression]] = {
 ARITHMETIC = ("name", "dtype", "count")
 """Facts that the factories of arithmetic and comparisons take."""
 
+
+def _arithmetic(*bases: type[Op]) -> list[type[Op]]:
+    """The operations of the family that derive from one of these classes."""
+    return [op for op in OPS.values() if family(op) == "arith" and issubclass(op, bases)]
+
+
 INTRINSICS: dict[type[Op], Intrinsic] = {
-    **dict.fromkeys(
-        (
-            arith.Add,
-            arith.Sub,
-            arith.Mul,
-            arith.Div,
-            arith.FloorDiv,
-            arith.Mod,
-            arith.DivTrunc,
-            arith.DivCeil,
-            arith.Rem,
-            arith.MulHi,
-            arith.And,
-            arith.Or,
-            arith.Xor,
-            arith.Shl,
-            arith.Shr,
-        ),
-        Intrinsic("arith.binary", ARITHMETIC, stem="{name}"),
-    ),
-    **dict.fromkeys((arith.Neg, arith.Abs, arith.Not), Intrinsic("arith.unary", ARITHMETIC, stem="{name}")),
+    # `BINARY` and `UNARY` in `intrinsics/arith.py` have a row for each operation.
+    **dict.fromkeys(_arithmetic(Binary), Intrinsic("arith.binary", ARITHMETIC, stem="{name}")),
+    **dict.fromkeys(_arithmetic(Unary, arith.Not), Intrinsic("arith.unary", ARITHMETIC, stem="{name}")),
     arith.Fma: Intrinsic("arith.fma", ("dtype", "count")),
     **dict.fromkeys(
         (compare.Eq, compare.Ne, compare.Lt, compare.Le, compare.Gt, compare.Ge),

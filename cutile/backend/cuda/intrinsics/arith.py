@@ -392,7 +392,16 @@ def _invert(b: Any, dtype: DTypeLike, x: Any) -> Any:
     return b.xor(x, const(x.type, -1) if dtype is not bool_ else number(bool_, True))
 
 
-UNARY: dict[str, Callable[[Any, DTypeLike, Any], Any]] = {"neg": _negative, "abs": _absolute, "not": _invert}
+def _count_ones(b: Any, dtype: DTypeLike, x: Any) -> Any:
+    return call(b, f"llvm.ctpop.i{dtype.bits}", x.type, [x])
+
+
+UNARY: dict[str, Callable[[Any, DTypeLike, Any], Any]] = {
+    "neg": _negative,
+    "abs": _absolute,
+    "not": _invert,
+    "popcount": _count_ones,
+}
 
 
 @cache

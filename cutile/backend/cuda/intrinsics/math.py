@@ -45,10 +45,10 @@ LIBDEVICE: dict[str, tuple[str, str]] = {
     "tan": ("__nv_tanf", "__nv_tan"),
     "sinh": ("__nv_sinhf", "__nv_sinh"),
     "cosh": ("__nv_coshf", "__nv_cosh"),
-    "pow": ("__nv_powf", "__nv_pow"),
-    "atan2": ("__nv_atan2f", "__nv_atan2"),
     "erf": ("__nv_erff", "__nv_erf"),
     "erfc": ("__nv_erfcf", "__nv_erfc"),
+    "erfinv": ("__nv_erfinvf", "__nv_erfinv"),
+    "lgamma": ("__nv_lgammaf", "__nv_lgamma"),
     "log1p": ("__nv_log1pf", "__nv_log1p"),
     "expm1": ("__nv_expm1f", "__nv_expm1"),
     "asin": ("__nv_asinf", "__nv_asin"),
@@ -62,12 +62,15 @@ LIBDEVICE: dict[str, tuple[str, str]] = {
     "round": ("__nv_rintf", "__nv_rint"),
     "trunc": ("__nv_truncf", "__nv_trunc"),
 }
-
-
+"""libdevice's functions of f32 and of f64, of one operand."""
+LIBDEVICE_OF_TWO: dict[str, tuple[str, str]] = {
+    "pow": ("__nv_powf", "__nv_pow"),
+    "atan2": ("__nv_atan2f", "__nv_atan2"),
+    "hypot": ("__nv_hypotf", "__nv_hypot"),
+}
+"""Those of two operands."""
 HARDWARE = {"exp2_ftz": "ex2.approx.ftz.f32", "rsqrt_ftz": "rsqrt.approx.ftz.f32"}
 """Functions that are one instruction, by their names in PTX."""
-TWO = ("pow", "atan2")
-"""Functions of two operands."""
 
 
 @cache
@@ -81,10 +84,10 @@ def function(name: str, dtype: DTypeLike, n: int) -> Any:
         if name in HARDWARE:
             # The hardware's approximation, with its own flushing (PTX ISA, "ex2", "rsqrt").
             return asm(b, F32, elements, f"{HARDWARE[name]} $0, $1;", "=f,f")
-        library = LIBDEVICE[name][dtype is f64]
+        library = (LIBDEVICE_OF_TWO if name in LIBDEVICE_OF_TWO else LIBDEVICE)[name][dtype is f64]
         return narrow(b, dtype, call(b, library, float_type(dtype), [widen(b, dtype, each) for each in elements]))
 
-    return elementwise(name, (dtype,) * (1 + (name in TWO)), dtype, n, one)
+    return elementwise(name, (dtype,) * (1 + (name in LIBDEVICE_OF_TWO)), dtype, n, one)
 
 
 # -- exponentials of differences with the largest ---------------------------------------------------
