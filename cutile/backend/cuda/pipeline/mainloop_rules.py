@@ -240,7 +240,7 @@ class _Rules:
         # The larger operand is shared; of equal ones, the one that blocks along the later axis of the grid share.
         shared, along = max(sharing, key=lambda pair: (pair[0].smem_layout.nbytes, pair[1]), default=(None, 0))
         left, right = (replace(x, shared=blocks) if x is shared else x for x in operands)
-        grouped = square_group(rows, columns, blocks if shared and along == 0 else 1)
+        grouped = square_group(rows, columns, blocks if shared and along == lead else 1)
         return Tiles(blocks if shared else 1, along, rows=lead, columns=lead + 1, grouped=grouped), left, right
 
     def _accumulator(self, left: Operand, right: Operand) -> Layout:
