@@ -231,3 +231,11 @@ def test_what_is_no_function_is_no_kernel() -> None:
 def test_a_loop_that_a_failed_statement_would_leave_is_not_called_endless(leave: str) -> None:
     error = mistake("t = nothing\nwhile True:\n" + textwrap.indent(leave, "    "))
     assert {part.message for part in error.errors} == {"name 'nothing' is not defined"}
+
+
+@pytest.mark.parametrize("first", ["u = ct.erf(t)", "u = ct.erf(t) if k > 0 else ct.exp(t)", "u = ct.fma(t, t, t)"])
+def test_a_loop_is_endless_whatever_a_dropped_guess_has_failed_at(first: str) -> None:
+    """`t` is guessed to stay a whole number: there `u` fails, and `v`, which uses it, only for that."""
+    inner = f"t = 0\nfor k in range(n):\n    {first}\n    v = u + 1.0\n    t = t + 1.5\n"
+    error = mistake("while True:\n" + textwrap.indent(inner, "    "))
+    assert error.message == "the condition of this loop is always true, and nothing leaves it"
