@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,6 +53,30 @@ def test_gpus_of_one_process_call_together():
             together[1].all_reduce(x[1]).sync_on(streams[0])
     with pytest.raises(CollectiveError, match="was closed"):
         together.barrier().sync_on(streams[0])
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["behind NCCL's call", "ahead of NCCL's call"])
+def test_an_abort_amid_a_call_fails_the_call(ahead: bool, monkeypatch: pytest.MonkeyPatch):
+    """Another thread aborts while the call is enqueued: NCCL ends it without an error, and its data are wrong."""
+    device, fake = Device.host(), FakeNccl()
+    nccl = Nccl(fake, handle=lambda stream: stream)
+    engine = NcclEngine(nccl, range(WORLD), [device] * WORLD, fake.comm_init_all(WORLD, []), WORLD)
+    issue = nccl.issue
+
+    def issue_amid_an_abort(*arguments: Any) -> None:
+        if not ahead:
+            issue(*arguments)
+        aborting = threading.Thread(target=engine.abort, args=("enough",))
+        aborting.start()
+        aborting.join()
+        if ahead:
+            issue(*arguments)
+
+    with Communicator(engine, range(WORLD), [device] * WORLD, _Numbers()) as together:
+        x = [Buffer.put(np.full(4, i + 1, np.uint32)).sync_on(device.new_stream()) for i in range(WORLD)]
+        monkeypatch.setattr(nccl, "issue", issue_amid_an_abort)
+        with pytest.raises(CollectiveError, match="enough"):
+            together.all_reduce(x).sync_on(device.new_stream())
 
 
 def test_gpus_are_told_of_many_calls_by_few_messages(monkeypatch: pytest.MonkeyPatch):
