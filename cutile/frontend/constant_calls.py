@@ -6,7 +6,8 @@ Such a function may have loops, dicts and recursion.
     ct.static_assert(swizzle(BM) <= 16)
 
 A function is computed under two conditions. Its arguments are constants, and each name that it reads is a constant, a
-function of Python's without effects, or another such function. The names are noted, so that a kernel is compiled again
+function of Python's without effects, or another such function. An object that cannot change, or a class of such, counts
+by what the function may use of it: fields, methods, operators. The names are noted, so that a kernel is compiled again
 when one changes. Any other function is compiled in place (`inline.py`).
 """
 
@@ -15,8 +16,10 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
+import dataclasses
 import enum
 import functools
+import inspect
 import itertools
 import linecache
 import types
@@ -92,6 +95,12 @@ def computed(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[s
     notes = _notes_of(function, ())
     if notes is None:
         return NOT_CONSTANT
+    used = _attributes_in(source_of(wrapped_by_cache(function) or function).tree.body)
+    for argument in (*args, *kwargs.values()):
+        more = _notes_of_value(argument, used, ())  # an enumeration's member has methods
+        if more is None:
+            return NOT_CONSTANT
+        notes += more
     try:
         result = function(*args, **kwargs)
     except Exception as error:
@@ -159,10 +168,11 @@ def evaluated(frame: Frame, node: ast.expr) -> Any:
     facts = _Facts(frame)
     expression = facts.visit(copy.deepcopy(node))
     names, notes = facts.names, list[_Note]()
+    used = _attributes_in([expression])
     for name, *attributes in _names_in([expression], set(names)):
         value = frame.local(name)
         if value is MISSING:
-            more = _notes_of_name(frame.function, (name, *attributes), ())
+            more = _notes_of_name(frame.function, (name, *attributes), used, ())
             if more is None:
                 return NOT_CONSTANT
             notes += more
@@ -214,7 +224,7 @@ def wrapped_by_cache(function: Any) -> Any:
 def _notes_of(function: Any, active: tuple[Any, ...]) -> list[_Note] | None:
     """How to note the names that a function reads; None where it is not computed.
 
-    `active`: the functions whose names are being followed, outermost first.
+    `active`: the functions and classes whose names are being followed, outermost first.
     """
     if any(each is function for each in active):  # recursion
         return []
@@ -240,8 +250,9 @@ def _notes_of(function: Any, active: tuple[Any, ...]) -> list[_Note] | None:
         )
     if not all(map(is_constant, (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()))):
         return None
+    used = _attributes_in(tree.body)
     for chain in _outside_names(function, tree):
-        more = _notes_of_name(function, chain, (*active, function))
+        more = _notes_of_name(function, chain, used, (*active, function))
         if more is None:
             return None
         notes += more
@@ -284,8 +295,19 @@ def _names_in(body: Sequence[ast.AST], own: set[str]) -> Iterator[tuple[str, ...
         yield from visit(statement)
 
 
-def _notes_of_name(function: Any, chain: tuple[str, ...], active: tuple[Any, ...]) -> list[_Note] | None:
-    """`_notes_of` for a name that a function reads, with its attributes."""
+def _attributes_in(body: Sequence[ast.AST]) -> frozenset[str]:
+    """The names of all attributes that syntax reads, of whatever objects."""
+    nodes = itertools.chain.from_iterable(map(ast.walk, body))
+    return frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute))
+
+
+def _notes_of_name(
+    function: Any, chain: tuple[str, ...], used: frozenset[str], active: tuple[Any, ...]
+) -> list[_Note] | None:
+    """`_notes_of` for a name that a function reads, with its attributes.
+
+    `used`: the names of the attributes that the function reads, of whatever objects.
+    """
     name, *attributes = chain
     value = lookup(function, name)
     if value is MISSING:
@@ -299,18 +321,32 @@ def _notes_of_name(function: Any, chain: tuple[str, ...], active: tuple[Any, ...
         if not hasattr(owner, attribute):
             return None
         value = getattr(owner, attribute)
-        notes.append(lambda captures, owner=owner, attribute=attribute: captures.attribute(owner, attribute))
-    more = _notes_of_value(value, active)
+        notes.append(_attribute_note(owner, attribute))
+    more = _notes_of_value(value, used, active)
     return None if more is None else notes + more
 
 
-def _notes_of_value(value: Any, active: tuple[Any, ...]) -> list[_Note] | None:
+def _notes_of_value(value: Any, used: frozenset[str], active: tuple[Any, ...]) -> list[_Note] | None:
     """`_notes_of` for the value of a name: a constant, a class, or a function."""
-    if is_constant(value) or is_frozen(value) or isinstance(value, np.generic):
+    if isinstance(value, enum.Enum):
+        return _notes_of_class(type(value), used, active)
+    if is_constant(value) or isinstance(value, np.generic):
         return []
+    if is_frozen(value):
+        notes = _notes_of_class(value.__class__, used, active)
+        for field in dataclasses.fields(value):
+            more = _notes_of_value(getattr(value, field.name, None), used, active)
+            notes = None if notes is None or more is None else notes + more
+        return notes
     if isinstance(value, type):
-        plain = value.__module__ == "builtins" or issubclass(value, BaseException | enum.Enum)
-        return [] if plain or field_names(value) is not None or isinstance(value, DTypeMeta) else None
+        if value.__module__ == "builtins" or issubclass(value, BaseException) or isinstance(value, DTypeMeta):
+            return []
+        kind: Any = value  # pyright: ignore[reportUnknownVariableType]
+        has_constants = issubclass(kind, enum.Enum) or field_names(kind) is not None
+        return _notes_of_class(kind, used, active) if has_constants else None
+    if isinstance(value, tuple):
+        parts = [_notes_of_value(item, used, active) for item in items_of(value)]
+        return None if None in parts else [note for part in parts if part is not None for note in part]
     try:
         if value in _BUILTINS:
             return []
@@ -319,6 +355,40 @@ def _notes_of_value(value: Any, active: tuple[Any, ...]) -> list[_Note] | None:
     if (getattr(value, "__module__", None) or "").partition(".")[0] in _LIBRARIES and not hasattr(value, "__code__"):
         return []
     return _notes_of(value, active)
+
+
+def _notes_of_class(kind: type, used: frozenset[str], active: tuple[Any, ...]) -> list[_Note] | None:
+    """`_notes_of` for what a function may use of a class: the attributes that it names, and operators.
+
+    Fields belong to the objects. An operator that cannot be followed, such as an `__iter__` that yields, is taken not
+    to be used: the syntax does not tell on which objects operators are.
+    """
+    if any(each is kind for each in active):  # a class that its own attributes or methods name
+        return []
+    active = (*active, kind)
+    notes: list[_Note] = []
+    fields = field_names(kind) or ()
+    operators = {name for base in kind.__mro__ for name in vars(base) if name[:2] == name[-2:] == "__"}
+    for name in sorted((used | operators) - {*fields}):
+        member = inspect.getattr_static(kind, name, MISSING)
+        function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+        if isinstance(function, types.FunctionType):
+            if (function.__module__ or "").partition(".")[0] in {*_LIBRARIES, "dataclasses"}:
+                continue  # of a base class such as `enum.Enum`, or made for a dataclass
+            more = _notes_of(function, active)
+        elif name in used and member is not MISSING and not callable(member) and not inspect.isdatadescriptor(member):
+            more = _notes_of_value(member, used, active)
+        else:
+            continue
+        if more is not None:
+            notes += [_attribute_note(kind, name), *more]
+        elif name in used:
+            return None
+    return notes
+
+
+def _attribute_note(owner: Any, name: str) -> _Note:
+    return lambda captures: captures.attribute(owner, name)
 
 
 def _raised(frame: Frame, function: Any, error: Exception, node: ast.AST) -> KernelTypeError:

@@ -38,10 +38,9 @@ FAMILIES = {module.__name__.rpartition(".")[2]: module for module in _MODULES}
 def _operations() -> Iterator[type[Op]]:
     """The operations that the families' modules define."""
     for module in FAMILIES.values():
-        for member in vars(module).values():
-            is_op = isinstance(member, type) and issubclass(member, Op) and member.__module__ == module.__name__
-            if is_op and member.name:  # base classes have no name
-                yield member
+        members = (member for member in vars(module).values() if isinstance(member, type) and issubclass(member, Op))
+        # Other modules' operations are imported, and base classes have no name.
+        yield from (op for op in members if op.__module__ == module.__name__ and op.name)
 
 
 def _by_name() -> dict[str, type[Op]]:
