@@ -239,3 +239,12 @@ def test_a_loop_is_endless_whatever_a_dropped_guess_has_failed_at(first: str) ->
     inner = f"t = 0\nfor k in range(n):\n    {first}\n    v = u + 1.0\n    t = t + 1.5\n"
     error = mistake("while True:\n" + textwrap.indent(inner, "    "))
     assert error.message == "the condition of this loop is always true, and nothing leaves it"
+
+
+def test_lines_of_a_lambda_are_counted_as_python_counts_them() -> None:
+    """A form feed and the separators of Unicode end no line of Python's."""
+    text = "\x0c\n# \x1c a \u2028 b\nadd = lambda a, b: a + nothing\n"
+    linecache.cache["<separators>"] = (len(text), None, re.findall(r"[^\n]*\n", text), "<separators>")
+    scope: dict[str, Any] = {}
+    exec(compile(text, "<separators>", "exec"), scope)
+    assert take_source(scope["add"]).lines == {3: "add = lambda a, b: a + nothing"}
