@@ -346,7 +346,10 @@ class Mesh:
     def _on_each(
         self, collective: Callable[..., DeviceOp[Any]], parts: Sequence[Tensor], **options: int
     ) -> DeviceOp[Any]:
-        """A collective of the parts. Of one device it takes the operand itself, of several a list."""
+        """A collective of the parts.
+
+        Of one device it takes the operand itself, of several a list.
+        """
         return collective(parts[0] if len(self.devices) == 1 else list(parts), **options)
 
     def _split(self, x: Sharded, axis: int) -> DeviceOp[Sharded]:
@@ -379,7 +382,7 @@ class Mesh:
         return spread(targets, self.devices).then(send)
 
     def _joined(self, x: Sharded, parts: tuple[tuple[Tensor, ...], ...], axis: int) -> DeviceOp[Sharded]:
-        """The whole tensor on each device, joined from all parts, each of which every device has."""
+        """The whole tensor on each device, joined from its copies of all parts."""
         places = range(len(self.devices))
         ops = [_side_by_side([copies[place] for copies in parts], x.shape, axis) for place in places]
         return self._spread(ops, None)

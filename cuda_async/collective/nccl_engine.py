@@ -276,7 +276,7 @@ class NcclEngine(Engine):
         return streams
 
     def _join(self, stream: Stream, streams: dict[int, Stream]) -> None:
-        """Order the caller's stream behind the parts of a call, which is one piece of its work."""
+        """Order the caller's stream behind a call's parts: one piece of its work."""
         for side in streams.values():
             if side is not stream:
                 order_behind(stream, side)

@@ -113,9 +113,9 @@ class Ledger:
             return self._streams
 
     def use(self, stream: CheckedStream, address: int, kind: str, *, write: bool) -> None:
-        """Note that the work enqueued next on `stream` uses the storage at `address`, and look for races.
+        """Note a use of the storage at `address`, and look for races.
 
-        A use races with an earlier one that the stream's clock does not have: a read with the last write, a write also
+        The work that is enqueued next on `stream` uses it. A use races with an earlier one that the stream's clock does not have: a read with the last write, a write also
         with the reads since.
         """
         site = user_site()

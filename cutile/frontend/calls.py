@@ -65,7 +65,7 @@ OPERATIONS.update({name: derive(op) for name, op in DECLARED.items() if op.takes
 
 
 def handler_of(function: Any) -> Handler | None:
-    """The handler of an operation, a method, a dtype or a builtin; None for all others."""
+    """The handler of an operation, a method, a dtype or a builtin, or None."""
     if isinstance(function, Method):
         for owner in type(function.owner).__mro__:
             handler = METHODS.get((owner, function.name))

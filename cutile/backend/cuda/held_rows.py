@@ -352,7 +352,7 @@ class _HeldRows(Copier):
         return folded
 
     def _is_read_alone(self, end: Op) -> bool:
-        """Whether an end is an extreme of a held row of f16 or bf16, of the loaded elements themselves.
+        """Whether an end is an extreme of a held row of f16 or bf16, as loaded.
 
         One instruction then compares several elements. The row is read as one slice (`_extreme`). So each thread has
         to have the same elements of the whole row as of the slices that it copied.
@@ -540,7 +540,7 @@ def lower_held_slice(op: HeldSlice, context: LoweringContext) -> None:
 
 
 def _groups(context: LoweringContext) -> int:
-    """The number of groups of `cp.async` that were begun for rows so far, one for each slice."""
+    """Groups of `cp.async` that were begun for rows so far, one for each slice."""
     return sum(held.parts for held in context.held.values() if held.counter is None)
 
 
