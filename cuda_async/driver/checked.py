@@ -115,8 +115,8 @@ class Ledger:
     def use(self, stream: CheckedStream, address: int, kind: str, *, write: bool) -> None:
         """Note a use of the storage at `address`, and look for races.
 
-        The work that is enqueued next on `stream` uses it. A use races with an earlier one that the stream's clock does not have: a read with the last write, a write also
-        with the reads since.
+        The work that is enqueued next on `stream` uses it. A use races with an earlier one that the stream's clock
+        does not have: a read with the last write, a write also with the reads since.
         """
         site = user_site()
         with self._lock:

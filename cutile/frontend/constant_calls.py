@@ -360,8 +360,9 @@ def _notes_of_value(value: Any, used: frozenset[str], active: tuple[Any, ...]) -
 def _notes_of_class(kind: type, used: frozenset[str], active: tuple[Any, ...]) -> list[_Note] | None:
     """`_notes_of` for what a function may use of a class.
 
-    These are the attributes that the function names, and operators. Fields belong to the objects. An operator that cannot be followed, such as an `__iter__` that yields, is taken not
-    to be used: the syntax does not tell on which objects operators are.
+    These are the attributes that the function names, and operators. Fields belong to the objects. An operator that
+    cannot be followed, such as an `__iter__` that yields, is taken not to be used: the syntax does not tell on which
+    objects operators are.
     """
     if any(each is kind for each in active):  # a class that its own attributes or methods name
         return []
