@@ -473,23 +473,33 @@ def f(o: Mut, q: Tensor, k: Tensor, v: Tensor):
     queries, acc = q.load_tile((32, 32), (0, 0)), ct.constant(0, (32, 32), ct.f32)
     place, tile = ct.i32(0), v.load_tile((32, 32), (0, 0))
     for i in range(ct.num_tiles(k.partition((32, 32)), 0)):
-        keys = k.load_tile((32, 32), (i, 0)).transpose()
-        scores = ct.mma(queries, keys, ct.constant(0, (32, 32), ct.f32))
-        acc = ct.mma(scores.astype(ct.bf16), VALUES, acc)
+        scores = ct.mma(queries, (KEYS).transpose(), ct.constant(0, (32, 32), ct.f32))
+        acc = ct.mma((SCORES).astype(ct.bf16), VALUES, acc)
         place, tile = place + 2, v.load_tile((32, 32), (i + 1, 0))
     o.store(acc)
 """
 
 
-@pytest.mark.parametrize("values", ["v.load_tile((32, 32), (i, 0))", "v.load_tile((32, 32), (place, 0))", "tile"])
-def test_a_loop_whose_second_product_reads_what_it_carries_means_the_same(values: str) -> None:
-    """The second product is one iteration late: what the loop carries is the next one's by then."""
+TILES = (
+    "v.load_tile((32, 32), (i, 0))",
+    "v.load_tile((32, 32), (place, 0))",
+    "v.load_tile((32, 32), (i + place, 0))",
+    "tile",
+)
+
+
+@pytest.mark.parametrize("keys", TILES)
+@pytest.mark.parametrize("values", TILES)
+@pytest.mark.parametrize("scores", ["scores", "scores + ct.f32(place)", "scores * tile.astype(ct.f32)"])
+def test_a_loop_whose_products_read_what_it_carries_means_the_same(keys: str, values: str, scores: str) -> None:
+    """Both products leave their iteration, and what the loop carries is another's by then."""
     operand = tensor(2, bf16)
     types: dict[str, Type] = {"o": mut(32, 32), "q": operand, "k": operand, "v": operand}
-    function = written(CARRIED.replace("VALUES", values), types)
+    text = CARRIED.replace("KEYS", keys).replace("VALUES", values).replace("SCORES", scores)
+    function = written(text, types)
     rotated = rotate(function)
     verify(rotated)
-    assert (rotated is function) is ("(i, 0)" not in values)
+    assert (rotated is function) is (keys != TILES[0] or values != TILES[0])
     random = np.random.default_rng(0)
     q, k, v = (random.standard_normal((count, 32)).astype(bf16.numpy) for count in (32, 128, 256))
     results = [np.full((32, 32), np.nan, np.float32) for _ in range(2)]
