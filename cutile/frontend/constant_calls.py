@@ -257,7 +257,7 @@ def _attributes_in(body: Sequence[ast.AST]) -> frozenset[str]:
 
 
 class _Reads:
-    """The names that a function reads, those of the functions that it calls among them.
+    """The names that a function reads, and the functions that it calls.
 
     Each method answers whether Python may compute with something: a function, a name, a value, a class.
     """
@@ -347,10 +347,10 @@ class _Reads:
         return (module in _LIBRARIES and not hasattr(value, "__code__")) or self.of_function(value)
 
     def _of_class(self, kind: type, used: frozenset[str]) -> bool:
-        """Whether a function may use a class: the attributes that the function names, and operators.
+        """Whether a function may use a class.
 
-        An operator that cannot be followed, such as an `__iter__` that yields, is taken not to be used: the syntax does
-        not tell on which objects operators are.
+        It may use the attributes that it names, and operators. An operator that cannot be followed, such as an
+        `__iter__` that yields, is taken not to be used: the syntax does not tell on which objects operators are.
         """
         operators = {name for base in kind.__mro__ for name in vars(base) if name[:2] == name[-2:] == "__"}
         for name in sorted((used | operators) - {*(field_names(kind) or ())}):  # fields belong to the objects
