@@ -69,7 +69,7 @@ def copy_storage(
             f"a copy from {source.device} to {destination.device} was run on {stream.device}; "
             "run it on a stream of one of the two",
         )
-    # `peer`: the stream may belong to the other storage's device.
+    # `peer` permits a stream of the other storage's device.
     destination.use(stream, write=True, peer=True)
     source.use(stream, write=False, peer=True)
     target, origin = destination.address + destination_offset, source.address + source_offset

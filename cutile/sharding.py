@@ -44,7 +44,7 @@ Layout = int | Literal["partial"] | None
 
 
 def _bounds(extent: int, world: int) -> list[tuple[int, int]]:
-    """The ends of each device's part of an axis.
+    """The start and stop of each device's part of an axis.
 
     Parts differ by one element at most.
 
@@ -99,9 +99,9 @@ class Sharded:
         if isinstance(layout, int) and not -len(shapes[0]) <= layout < len(shapes[0]):
             raise ArgumentError(f"axis {layout}: the parts have {len(shapes[0])} axes")
         axis = layout % len(shapes[0]) if isinstance(layout, int) else None
-        rests = {tuple(extent for i, extent in enumerate(shape) if i != axis) for shape in shapes}
+        other_extents = {tuple(extent for i, extent in enumerate(shape) if i != axis) for shape in shapes}
         dtypes = {part.dtype for part in parts}
-        if len(rests) > 1 or len(dtypes) > 1 or len({len(shape) for shape in shapes}) > 1:
+        if len(other_extents) > 1 or len(dtypes) > 1 or len({len(shape) for shape in shapes}) > 1:
             what = ", ".join(f"{part.dtype}{list(part.shape)}" for part in parts)
             where = "in all axes" if axis is None else f"in all axes but {axis}"
             raise ArgumentError(f"expected parts of one dtype that agree {where}, got {what}")
@@ -130,9 +130,12 @@ class Sharded:
     def to_numpy(self) -> DeviceOp[np.ndarray[Any, np.dtype[Any]]]:
         """An op that yields the whole tensor on the host.
 
-        All processes of the mesh must run it.
+        All processes of the mesh must run it. Partial sums are added up in copies, which takes memory for them.
         """
-        return self.reshard(None).then(lambda whole: whole.parts[0].to_numpy())
+        whole = value(self)
+        if self.layout == PARTIAL:  # `reshard` would leave the sum in the parts, and the next one would add it up again
+            whole = self.mesh.map(Tensor.dup, self, layout=PARTIAL)
+        return whole.then(lambda x: x.reshard(None)).then(lambda x: x.parts[0].to_numpy())
 
     def numpy(self) -> np.ndarray[Any, np.dtype[Any]]:
         """The whole tensor as a NumPy array, now: waits for it.
@@ -150,7 +153,11 @@ class Sharded:
 def _extents(
     mesh: Mesh, axis: int, own_extents: Sequence[int], extent: int | None, like: Sequence[tuple[int, ...]]
 ) -> tuple[int, ...]:
-    """The extents of all parts along an axis, of which this process has `mine`."""
+    """The extents of all parts along an axis, of which this process has `own_extents`.
+
+    Nothing is asked of other processes. Their extents follow from the whole axis, or from another tensor that is split
+    so.
+    """
     ranks = mesh.communicator.ranks
     if extent is not None:
         like = [tuple(stop - start for start, stop in _bounds(extent, len(mesh)))]
@@ -219,9 +226,9 @@ class Mesh:
         if not -array.ndim <= axis < array.ndim:
             raise ArgumentError(f"shard: axis {axis} of an array of {array.ndim} axes")
         axis %= array.ndim
-        every = (slice(None),) * axis
+        leading = (slice(None),) * axis  # the axes ahead of it, whole
         spans = _bounds(array.shape[axis], len(self))
-        parts = [array[(*every, slice(*spans[rank]))] for rank in self.communicator.ranks]
+        parts = [array[(*leading, slice(*spans[rank]))] for rank in self.communicator.ranks]
         return self._spread([api.from_numpy(part) for part in parts], axis, extent=array.shape[axis])
 
     def replicate(self, array: Any) -> DeviceOp[Sharded]:
@@ -297,9 +304,10 @@ class Mesh:
     def reshard(self, x: Sharded, layout: int | None) -> DeviceOp[Sharded]:
         """The same tensor in another layout.
 
-        From `PARTIAL`: an all-reduce in place, after which the parts of `x` hold the sum. From an axis to None: each
-        part is broadcast. From an axis to another: each part is broadcast, and each device keeps its new part of the
-        whole tensor, for which it needs memory meanwhile.
+        From `PARTIAL`: an all-reduce in place, after which the parts of `x` hold the sum. `x` is of no use then: its
+        layout would have the sums added up again. From an axis to None: each part is broadcast. From an axis to
+        another: each part is broadcast, and each device keeps its new part of the whole tensor, for which it needs
+        memory meanwhile.
 
         Args:
             x: a tensor on this mesh.
@@ -335,21 +343,27 @@ class Mesh:
             whole = self._gathered(x, x.layout)
         return whole if layout is None else whole.then(lambda whole: self._split(whole, layout))
 
-    def _on_each(self, collective: Callable[..., DeviceOp[Any]], parts: Sequence[Tensor], **how: int) -> DeviceOp[Any]:
-        return collective(parts[0] if len(self.devices) == 1 else list(parts), **how)
+    def _on_each(
+        self, collective: Callable[..., DeviceOp[Any]], parts: Sequence[Tensor], **options: int
+    ) -> DeviceOp[Any]:
+        """A collective of the parts.
+
+        Of one device it takes the operand itself, of several a list.
+        """
+        return collective(parts[0] if len(self.devices) == 1 else list(parts), **options)
 
     def _split(self, x: Sharded, axis: int) -> DeviceOp[Sharded]:
         """Copy each device's part out of its whole tensor."""
         spans = _bounds(x.shape[axis], len(self))
-        every = [slice(None)] * axis
+        leading = [slice(None)] * axis
         local = [spans[rank] for rank in self.communicator.ranks]
-        ops = [part[(*every, slice(*span))].dup() for part, span in zip(x.parts, local, strict=True)]
+        ops = [part[(*leading, slice(*span))].dup() for part, span in zip(x.parts, local, strict=True)]
         return self._spread(ops, axis, extent=x.shape[axis])
 
     def _gathered(self, x: Sharded, axis: int) -> DeviceOp[Sharded]:
         """Broadcast each part, and join all parts on every device."""
         copies = [self._copies(x, axis, source) for source in range(len(self))]
-        return zip_ops(*copies).then(lambda columns: self._joined(x, columns, axis))
+        return zip_ops(*copies).then(lambda parts: self._joined(x, parts, axis))
 
     def _copies(self, x: Sharded, axis: int, source: int) -> DeviceOp[tuple[Tensor, ...]]:
         """The part of the device `source` on every device.
@@ -357,7 +371,7 @@ class Mesh:
         `source` itself keeps its part without a copy.
         """
         shape, dtype = (*x.shape[:axis], x.extents[source], *x.shape[axis + 1 :]), x.dtype
-        rooms = [
+        targets = [
             value(part) if rank == source else api.empty(shape, dtype)
             for rank, part in zip(self.communicator.ranks, x.parts, strict=True)
         ]
@@ -365,11 +379,12 @@ class Mesh:
         def send(parts: tuple[Tensor, ...]) -> DeviceOp[tuple[Tensor, ...]]:
             return self._on_each(self.communicator.broadcast, parts, root=source).map(lambda _: parts)
 
-        return spread(rooms, self.devices).then(send)
+        return spread(targets, self.devices).then(send)
 
-    def _joined(self, x: Sharded, columns: tuple[tuple[Tensor, ...], ...], axis: int) -> DeviceOp[Sharded]:
+    def _joined(self, x: Sharded, parts: tuple[tuple[Tensor, ...], ...], axis: int) -> DeviceOp[Sharded]:
+        """The whole tensor on each device, joined from its copies of all parts."""
         places = range(len(self.devices))
-        ops = [_side_by_side([column[place] for column in columns], x.shape, axis) for place in places]
+        ops = [_side_by_side([copies[place] for copies in parts], x.shape, axis) for place in places]
         return self._spread(ops, None)
 
     # -- its end ------------------------------------------------------------------------------
@@ -401,7 +416,8 @@ def _side_by_side(parts: Sequence[Tensor], shape: tuple[int, ...], axis: int) ->
         for part in parts:
             extents = (*shape[:axis], part.shape[axis], *shape[axis + 1 :])
             target = piece(view, start * view.strides[axis], extents, view.strides)
-            # One after the other: rows of the parts alternate, so their byte ranges overlap and leases would conflict.
+            # One after the other: rows of the parts alternate in memory. So the byte ranges of the parts overlap, and
+            # leases of copies at the same time would conflict.
             whole = whole.then(lambda _, target=target, part=part: copy_into(target, part.__kernel_input__()))
             start += part.shape[axis]
         return whole.map(lambda _: Tensor(view))

@@ -40,7 +40,7 @@ class DeviceBuffer:
 
     @property
     def memory(self) -> Storage:
-        """The memory."""
+        """The memory, by the name that host buffers have for theirs (`transfer.Buffer`)."""
         return self.storage
 
     @property
@@ -75,7 +75,7 @@ class DeviceBuffer:
         cls, values: npt.ArrayLike, stream: Stream, dtype: npt.DTypeLike | None = None
     ) -> Call[DeviceBuffer]:
         """A buffer with these values, which are copied at once. Raises as `new`."""
-        array = np.ascontiguousarray(values, dtype=dtype).copy()  # the user's array may change before the call runs
+        array = np.array(values, dtype=dtype, order="C")  # a copy: the user's may change before the call runs
         checked_count("DeviceBuffer.from_slice", array.size)
         kind = checked_dtype("DeviceBuffer.from_slice", array.dtype)
         return enqueue(

@@ -39,7 +39,7 @@ class DeviceBuffer2D:
 
     @property
     def memory(self) -> Storage:
-        """The memory."""
+        """The memory, by the name that host buffers have for theirs (`transfer.Buffer`)."""
         return self.storage
 
     @property
@@ -74,7 +74,8 @@ class DeviceBuffer2D:
             OutOfMemoryError: (when awaited) it does not fit.
         """
         checked_count("DeviceBuffer2D.new", width, height, num_channels)
-        width, height, num_channels = map(operator.index, (width, height, num_channels))  # NumPy's would overflow
+        # Integers of NumPy's would overflow in the product.
+        width, height, num_channels = map(operator.index, (width, height, num_channels))
         kind = checked_dtype("DeviceBuffer2D.new", dtype)
         return enqueue(
             "DeviceBuffer2D.new", stream, lambda: cls._created(None, width, height, num_channels, kind), wait=False
@@ -93,7 +94,7 @@ class DeviceBuffer2D:
             TypeError: its elements are no plain numbers.
             OutOfMemoryError: (when awaited) it does not fit.
         """
-        pixels = np.ascontiguousarray(array, dtype=dtype).copy()  # the user's may change before the call runs
+        pixels = np.array(array, dtype=dtype, order="C")  # a copy: the user's array may change before the call runs
         if pixels.ndim != 3:
             raise ArgumentError(
                 f"DeviceBuffer2D.from_array: expected the axes (height, width, channels), got shape {pixels.shape}"

@@ -78,7 +78,7 @@ class HostBuffer:
     @classmethod
     def from_slice(cls, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Call[HostBuffer]:
         """A buffer with these values, which are copied at once. Raises as `new`."""
-        array = np.ascontiguousarray(values, dtype=dtype).copy()  # the user's array may change before the call runs
+        array = np.array(values, dtype=dtype, order="C")  # a copy: the user's may change before the call runs
         checked_count("HostBuffer.from_slice", array.size)
         kind = checked_dtype("HostBuffer.from_slice", array.dtype)
 

@@ -42,7 +42,11 @@ __all__ = ("NcclEngine",)
 _ID_KEY: Key = (-1, -1, -1)
 """The meeting in which rank 0 sends NCCL's id to the others. Its number is -1: calls are counted from 0."""
 
+_ID_BYTES = 128
+"""Bytes of NCCL's id (`NCCL_UNIQUE_ID_BYTES` in nccl.h)."""
+
 _BYTE_CALL = Call("all_reduce", "barrier", "barrier()")
+"""The sum of a byte of each rank that stands for a barrier."""
 
 _VERDICT_S = 2.0
 """Seconds that a finished result waits for the hub's answer: far longer than a message takes."""
@@ -53,8 +57,11 @@ _GATHER_S = 10e-3
 Each message costs several threads some 0.1 ms, in which this process does nothing else: twice as long as a call takes.
 """
 
-_MAX_PENDING = 64
-"""Calls; after as many more the device is asked whether the first of them is over."""
+_CALLS_PER_QUERY = 64
+"""Pending calls from one question to the device, whether the first of them is over, to the next.
+
+A question takes the interpreter's lock from the thread that enqueues.
+"""
 
 
 @dataclass(slots=True)
@@ -98,7 +105,7 @@ class _Note:
 
     Attributes:
         stream: the caller's stream.
-        places: by rank, the stream of its part.
+        streams: by rank, the stream of its part.
         group: the ranks whose calls are counted together.
         report: what the hub is told.
         is_counted: whether the stream counts the call.
@@ -107,7 +114,7 @@ class _Note:
     """
 
     stream: Stream
-    places: dict[int, Stream]
+    streams: dict[int, Stream]
     group: Group
     report: _Report
     is_counted: bool = False
@@ -116,10 +123,10 @@ class _Note:
 
     @classmethod
     def of(
-        cls, stream: Stream, places: dict[int, Stream], group: Group, call: Call, failure: BaseException | None
+        cls, stream: Stream, streams: dict[int, Stream], group: Group, call: Call, failure: BaseException | None
     ) -> _Note:
         why = "" if failure is None else f"{type(failure).__name__}: {failure}"
-        return cls(stream, places, group, (group, call, why))
+        return cls(stream, streams, group, (group, call, why))
 
 
 class NcclEngine(Engine):
@@ -159,8 +166,8 @@ class NcclEngine(Engine):
         self._failed: dict[tuple[Group, int], str] = {}  # by group and number, why a call failed on some rank
         self._untold: queue.SimpleQueue[_Report | None] = queue.SimpleQueue()  # None ends the thread
         self._hurry: queue.SimpleQueue[None] = queue.SimpleQueue()  # an item: tell the hub at once
-        self._made = 0  # calls that the hub is to be told of
-        self._told = 0  # calls that it was told of
+        self._num_calls = 0  # calls that the hub is to be told of
+        self._num_told = 0  # calls that it was told of
         if hub is not None:
             hub.on_agreement(self._agree, self._fail)
             hub.on_break(self._break)
@@ -181,7 +188,7 @@ class NcclEngine(Engine):
         for driver in drivers:  # NCCL's copies within a process reach into the other GPU's memory
             for other in drivers:
                 driver.connect(other)
-        with _named("NCCL does not come to work"):
+        with _as_collective_error("NCCL does not come to work"):
             if max_ctas is None:
                 comms = nccl.open_all(ordinals)
             else:  # NCCL takes a configuration for one rank at a time; that call waits for those of the other ranks
@@ -212,8 +219,8 @@ class NcclEngine(Engine):
         """
         hub = ProcessEngine(rank, world, unique_id, limit_s)
         try:
-            shared = _share_id(hub, rank, nccl.new_id() if rank == 0 else bytes(128))
-            with _named(f"NCCL does not come to work on rank {rank}"):
+            shared = _share_id(hub, rank, nccl.new_id() if rank == 0 else bytes(_ID_BYTES))
+            with _as_collective_error(f"NCCL does not come to work on rank {rank}"):
                 comm = _open_on(device, nccl, world, shared, rank, max_ctas)
         except BaseException:
             hub.close()
@@ -243,10 +250,10 @@ class NcclEngine(Engine):
                     f"each of the {len(self._comms)} ranks; for programs of one rank start a process for each "
                     "(Communicator.join)"
                 )
-            places = self._fork(stream, [seat.rank for _, seat in calls])
+            streams = self._fork(stream, [seat.rank for _, seat in calls])
             sender, receiver, _ = calls[0][0]
-            note = _Note.of(stream, places, (sender, receiver), calls[0][1].call, failure)
-            commands, results = self._commands([seat for _, seat in calls], places), list[Any]()
+            note = _Note.of(stream, streams, (sender, receiver), calls[0][1].call, failure)
+            commands, results = self._commands([seat for _, seat in calls], streams), list[Any]()
             try:
                 self._nccl.issue(commands, results)
                 self._take_note(note)
@@ -260,11 +267,11 @@ class NcclEngine(Engine):
     def check(self, dtype: np.dtype[Any], op: str) -> None:
         element_type(dtype, bool(op))
 
-    def _commands(self, seats: Sequence[Seat], places: dict[int, Stream]) -> list[Command]:
+    def _commands(self, seats: Sequence[Seat], streams: dict[int, Stream]) -> list[Command]:
         parts: list[tuple[Any, Seat, DriverStream]] = []
         for seat in seats:
             part = self._sum_of_a_byte(seat.rank) if seat.call.kind == "barrier" else seat
-            parts.append((self._comms[seat.rank], part, places[seat.rank].driver))
+            parts.append((self._comms[seat.rank], part, streams[seat.rank].driver))
         return self._nccl.commands(parts, self.world)
 
     def _sum_of_a_byte(self, rank: int) -> Seat:
@@ -297,17 +304,17 @@ class NcclEngine(Engine):
         if len(ranks) == 1 and self._devices[ranks[0]] is stream.device:
             return {ranks[0]: stream}
         home = next((rank for rank in ranks if self._devices[rank] is stream.device), None)
-        places: dict[int, Stream] = {}
+        streams: dict[int, Stream] = {}
         for rank in ranks:
             if rank == home:
-                places[rank] = stream
+                streams[rank] = stream
                 continue
             side = self._sides.get(rank)
             if side is None:
                 side = self._sides[rank] = self._devices[rank].new_stream()
-            places[rank] = side
+            streams[rank] = side
             order_behind(side, stream)
-        return places
+        return streams
 
     def _take_note(self, note: _Note) -> None:
         """Take note of an enqueued call.
@@ -320,15 +327,15 @@ class NcclEngine(Engine):
         A call moves its operands even if the work that makes them failed: NCCL's calls of the other ranks wait for it.
         """
         stream = note.stream
-        for place in note.places.values():
-            if place is not stream:
-                order_behind(stream, place)
+        for side in note.streams.values():
+            if side is not stream:
+                order_behind(stream, side)
         if not note.is_counted:
             stream.sequence += 1
             note.is_counted = True
         while self._pending and self._pending[0].is_done():
             self._pending.popleft()
-        if len(self._pending) % _MAX_PENDING == _MAX_PENDING - 1:
+        if len(self._pending) % _CALLS_PER_QUERY == _CALLS_PER_QUERY - 1:
             while self._pending and self._pending[0].is_over():
                 self._pending.popleft()
         if note.pending is None:
@@ -339,10 +346,13 @@ class NcclEngine(Engine):
         pending = note.pending
         if not pending.recorded and pending is not (self._pending[-1] if self._pending else None):
             self._pending.append(pending)
+            # `_give_up` takes no lock. It sets `_broken`, and then looks at the pending calls. This call is pending
+            # first, and then looks at `_broken`: so one of the two threads sees the other.
+            pending.error = self._broken
         stream.driver.check_behind(partial(self._check, pending), expect=self._expect)
         if self._hub is not None:
             if not note.is_made:
-                self._made += 1
+                self._num_calls += 1
                 note.is_made = True
             self._untold.put(note.report)
 
@@ -352,7 +362,7 @@ class NcclEngine(Engine):
         Returns whether its outcome is known. The data may come before the hub's answer that another rank made another
         call, in which case they are wrong.
         """
-        # Launches of a graph share one `pending`: one fails if the communicator is broken when it is over.
+        # All launches of a graph share one `pending`. So a launch fails if the communicator is broken by its end.
         error = self._broken if pending.recorded else pending.error
         if error is None and not pending.recorded and not self._is_agreed(pending):
             error = self._broken
@@ -366,11 +376,11 @@ class NcclEngine(Engine):
         return True
 
     def _expect(self) -> None:
-        """Tell the hub at once: somebody waits, and calls nothing more.
+        """Tell the hub at once: a caller waits, and calls nothing more.
 
-        Its answer is here when the data are.
+        The hub then answers while the data are under way.
         """
-        if self._told < self._made and self._hurry.empty():
+        if self._num_told < self._num_calls and self._hurry.empty():
             self._hurry.put(None)
 
     def _has_waited(self, pending: _Pending) -> bool:
@@ -420,10 +430,11 @@ class NcclEngine(Engine):
                     calls.append(call)
             last = calls[-1]
             self._hub.tell(calls)
-            self._told += len(calls)
+            self._num_told += len(calls)
             if call is None:
                 return
-            # Of a waiter whose call was in this message: it would have the next call told alone. Others ask again.
+            # Each waiter hurries twice, the second time often behind this message. Then the next call would have a
+            # message of its own. So the item is dropped: a waiter for a later call puts in another.
             with contextlib.suppress(queue.Empty):
                 self._hurry.get_nowait()
 
@@ -456,7 +467,7 @@ class NcclEngine(Engine):
 
     def close(self) -> None:
         self._untold.put(None)
-        self._hurry.put(None)
+        self._hurry.put(None)  # the thread may be gathering calls
         self._give_up(CollectiveError("this communicator was closed"))
         if self._hub is not None:
             self._hub.close()
@@ -501,12 +512,13 @@ def _share_id(hub: ProcessEngine, rank: int, unique_id: bytes) -> bytes:
 
 
 def _inner(device: Device) -> Any:
+    """The driver of a device, without the one that checks it."""
     driver = device.driver
     return driver.inner if isinstance(driver, CheckedDriver) else driver
 
 
 @contextlib.contextmanager
-def _named(what: str) -> Any:
+def _as_collective_error(what: str) -> Any:
     """Turn errors of NCCL into `CollectiveError`."""
     try:
         yield

@@ -37,6 +37,7 @@ class ExecutionContext:
         ...         super().__init__()
         ...         self._storage = storage
         ...         self.lend(Use("storage", storage, write=True))
+        ...
         ...     def execute(self, context: ExecutionContext) -> Storage:
         ...         self._storage.use(context.stream, write=True)
         ...         context.stream.fill(self._storage.address, self._storage.nbytes, bytes(1))

@@ -84,7 +84,7 @@ class Use(NamedTuple):
     Example:
         >>> from cuda_async import Device, Storage, Use
         >>> storage = Storage.allocate(Device.host().new_stream(), 256)
-        >>> use = Use("x", storage, write=True, start=64)        # all bytes but the first 64, to be written
+        >>> use = Use("x", storage, write=True, start=64)  # all bytes but the first 64, to be written
         >>> use.start, use.stop
         (64, None)
     """

@@ -34,7 +34,7 @@ from cuda_async.driver.interface import (
 from cuda_async.locks import new_lock
 from cuda_async.site import Site, format_site, user_site
 
-__all__ = ("CheckedDriver", "CheckedEvent", "CheckedStream", "Clock", "Ledger", "Race")
+__all__ = ("CheckedDriver", "CheckedEvent", "CheckedGraph", "CheckedStream", "Clock", "Ledger", "Race")
 
 Clock = dict[int, int]
 """A vector clock: by the number of a stream, the number of its uses that happened before."""
@@ -113,7 +113,11 @@ class Ledger:
             return self._streams
 
     def use(self, stream: CheckedStream, address: int, kind: str, *, write: bool) -> None:
-        """The work enqueued next on `stream` uses the storage at `address`."""
+        """Note a use of the storage at `address`, and look for races.
+
+        The work that is enqueued next on `stream` uses it. A use races with an earlier one that the stream's clock
+        does not have: a read with the last write, a write also with the reads since.
+        """
         site = user_site()
         with self._lock:
             self.uses += 1
@@ -122,10 +126,10 @@ class Ledger:
             step = clock[stream.number] = clock.get(stream.number, 0) + 1
             use = _Use(stream.number, step, f"the {kind} on stream {stream.number} at {format_site(site)}")
             memory = self._memory.setdefault(address, _Memory())
-            before = [] if memory.writer is None else [memory.writer]
+            conflicting = [] if memory.writer is None else [memory.writer]
             if write:
-                before += memory.readers
-            races = [Race(other.words, use.words, site) for other in before if clock.get(other.stream, 0) < other.step]
+                conflicting += memory.readers
+            races = [Race(x.words, use.words, site) for x in conflicting if clock.get(x.stream, 0) < x.step]
             self.races += races
             if write:
                 memory.writer, memory.readers = use, []
@@ -137,15 +141,15 @@ class Ledger:
                 self._report(race)
 
     def allocated(self, address: int, nbytes: int) -> None:
-        """A storage begins."""
+        """Note an allocation."""
         with self._lock:
             insort(self._blocks, (address, address + nbytes))
 
     def freed(self, address: int) -> None:
-        """A storage ends: the next allocation there is another storage."""
+        """Forget an allocation: the next one at the address is another storage."""
         with self._lock:
             self._memory.pop(address, None)
-            position = bisect_right(self._blocks, (address, 0))
+            position = bisect_right(self._blocks, (address, 0))  # the first one that begins at or behind it
             if position < len(self._blocks) and self._blocks[position][0] == address:
                 del self._blocks[position]
 
@@ -162,7 +166,7 @@ class Ledger:
             return start if address < stop else None
 
     def seen(self, clock: Clock) -> None:
-        """The host has seen everything in `clock` complete."""
+        """Note that the host has seen everything in `clock` complete."""
         with self._lock:
             _join(self.host, clock)
 
@@ -284,14 +288,14 @@ class CheckedEvent(DriverEvent):
         self.clock: Clock = {} if clock is None else clock
 
     def query(self) -> bool:
-        clock = self.clock  # before: another thread may record the event meanwhile
+        clock = self.clock  # ahead of the question: another thread may record the event anew meanwhile
         done = self.inner.query()
         if done:
             self._ledger.seen(clock)
         return done
 
     def wait(self, timeout_s: float) -> bool:
-        clock = self.clock
+        clock = self.clock  # as in `query`
         done = self.inner.wait(timeout_s)
         if done:
             self._ledger.seen(clock)
@@ -322,17 +326,39 @@ class CheckedEvent(DriverEvent):
         self.inner.close()
 
 
+class CheckedGraph(DriverGraph):
+    """A recording of the inner driver, which takes streams of its own only."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: DriverGraph) -> None:
+        self.inner = inner
+
+    @property
+    def nodes(self) -> int:
+        return self.inner.nodes
+
+    def instantiate(self) -> None:
+        self.inner.instantiate()
+
+    def upload(self, stream: DriverStream) -> None:
+        self.inner.upload(cast("CheckedStream", stream).inner)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
 class CheckedStream(DriverStream):
     """A stream with a clock: how much of each stream is ordered before its next work."""
 
-    __slots__ = ("_ledger", "_records", "clock", "inner", "number")
+    __slots__ = ("_captures", "_ledger", "clock", "inner", "number")
 
     def __init__(self, ledger: Ledger, inner: DriverStream) -> None:
         self._ledger = ledger
         self.inner = inner
         self.number = ledger.number_stream()
         self.clock: Clock = {}
-        self._records = False
+        self._captures = False
 
     def use(self, address: int, *, write: bool) -> None:
         """The work enqueued next uses the storage at `address`; called by `Storage.use`."""
@@ -340,7 +366,7 @@ class CheckedStream(DriverStream):
 
     def _touch(self, address: int, what: str, *, write: bool) -> None:
         """As `use`, for an address anywhere in a storage."""
-        if not self._records:  # launches of a graph call `use` themselves
+        if not self._captures:  # launches of a graph call `use` themselves
             base = self._ledger.base(address)
             if base is not None:
                 self._ledger.use(self, base, what, write=write)
@@ -413,11 +439,11 @@ class CheckedStream(DriverStream):
     ) -> None:
         self._touch(source, "copy from", write=False)
         self._touch(destination, "copy to", write=True)
-        to, origin = (
+        target, origin = (
             driver.inner if isinstance(driver, CheckedDriver) else driver
             for driver in (destination_driver, source_driver)
         )
-        self.inner.copy_peer(destination, to, source, origin, nbytes)
+        self.inner.copy_peer(destination, target, source, origin, nbytes)
 
     def fill(self, destination: int, nbytes: int, pattern: bytes) -> None:
         self._touch(destination, "fill", write=True)
@@ -462,14 +488,14 @@ class CheckedStream(DriverStream):
 
     def begin_capture(self) -> None:
         self.inner.begin_capture()
-        self._records = True  # no work runs now: each launch of the graph calls `use` for it
+        self._captures = True  # no work runs now: each launch of the graph calls `use` for it
 
     def end_capture(self) -> DriverGraph:
-        self._records = False
-        return self.inner.end_capture()
+        self._captures = False
+        return CheckedGraph(self.inner.end_capture())
 
     def launch_graph(self, graph: DriverGraph) -> None:
-        self.inner.launch_graph(graph)
+        self.inner.launch_graph(cast("CheckedGraph", graph).inner)
 
     def close(self) -> None:
         self.inner.close()

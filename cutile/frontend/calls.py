@@ -60,12 +60,12 @@ FAMILIES = (
 )  # fmt: skip
 """Importing them registers their handlers."""
 
-# A handler that stands in a family's file is for what does not follow from the declaration.
-OPERATIONS.update({name: derive(each) for name, each in DECLARED.items() if each.takes and name not in OPERATIONS})
+# A handler in a family's file comes first: it is for what does not follow from the declaration.
+OPERATIONS.update({name: derive(op) for name, op in DECLARED.items() if op.takes and name not in OPERATIONS})
 
 
 def handler_of(function: Any) -> Handler | None:
-    """The handler of an operation, a method, a dtype or a builtin; None of others."""
+    """The handler of an operation, a method, a dtype or a builtin, or None."""
     if isinstance(function, Method):
         for owner in type(function.owner).__mro__:
             handler = METHODS.get((owner, function.name))
@@ -84,10 +84,6 @@ def handler_of(function: Any) -> Handler | None:
 
 
 def _call_method(handler: Handler, method: Method, frame: Frame, *args: Any, **kwargs: Any) -> Any:
-    try:
-        inspect.signature(handler).bind(frame, method.owner, *args, **kwargs)
-    except TypeError as error:
-        frame.type_error(f".{method.name}: {error}", remedy="Its parameters are in docs/reference/language.md.")
     return handler(frame, method.owner, *args, **kwargs)
 
 
@@ -118,10 +114,10 @@ def _as_dtype(dtype: Any, frame: Frame, x: Any) -> Value:
 def call(frame: Frame, handler: Handler, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Call a handler; arguments that do not fit its signature are the user's error.
 
-    An argument that is a component of an index becomes an integer. Within a tuple it stays what it is, for the handlers
-    that tell the two apart.
+    An argument that is a component of an index becomes an integer. Within a tuple it stays a component, for the
+    handlers that tell components from integers.
     """
-    args, kwargs = [plain(each) for each in args], {key: plain(each) for key, each in kwargs.items()}
+    args, kwargs = [plain(value) for value in args], {key: plain(value) for key, value in kwargs.items()}
     signature = _signature(handler)
     try:
         signature.bind(*args, **kwargs)
@@ -159,15 +155,15 @@ def _binding_error(signature: inspect.Signature, error: TypeError, kwargs: dict[
 
 
 def _unknown(signature: inspect.Signature, kwargs: dict[str, Any]) -> list[str]:
-    takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in signature.parameters.values())
     return [] if takes_any else [key for key in kwargs if key not in signature.parameters]
 
 
 def _remedy(signature: inspect.Signature, name: str, args: list[Any], kwargs: dict[str, Any], handler: Handler) -> str:
     """The remedy where arguments do not fit: names of other libraries, the parameters."""
-    strange = [key for key in kwargs if key not in signature.parameters and key in elsewhere.ARGUMENTS]
-    if strange and handler not in (*BUILTINS.values(), *FOLDED.values()):
-        return f"{elsewhere.ARGUMENTS[strange[0]]} It takes {_described(signature)}."
+    foreign = [key for key in kwargs if key not in signature.parameters and key in elsewhere.ARGUMENTS]
+    if foreign and handler not in (*BUILTINS.values(), *FOLDED.values()):
+        return f"{elsewhere.ARGUMENTS[foreign[0]]} It takes {_described(signature)}."
     unknown = _unknown(signature, kwargs)
     if unknown:
         near = closest(unknown[0], list(signature.parameters))
@@ -175,9 +171,9 @@ def _remedy(signature: inspect.Signature, name: str, args: list[Any], kwargs: di
     if name.rpartition(".")[2] == "cat" and len(args) > len(signature.parameters):
         return f"More than two tiles are a tuple: {name}((x, y, z), axis)."
     last = next(reversed(signature.parameters), "")
-    spread = args[len(signature.parameters) - 1 :]
-    if last in ("shape", "axes", "index") and len(spread) > 1 and not any(isinstance(each, tuple) for each in spread):
-        texts = ", ".join(str(each) if isinstance(each, int) else "..." for each in spread)
+    extents = args[len(signature.parameters) - 1 :]  # in place of one tuple, as NumPy takes them
+    if last in ("shape", "axes", "index") and len(extents) > 1 and not any(isinstance(x, tuple) for x in extents):
+        texts = ", ".join(str(extent) if isinstance(extent, int) else "..." for extent in extents)
         return f"It takes {_described(signature)}: write the {last} as a tuple, ({texts})."
     if name.rpartition(".")[2] in ("get_tile_block_id", "get_num_tile_blocks") and len(args) == 1:
         axis = args[0] if isinstance(args[0], int) else "axis"
@@ -190,8 +186,8 @@ def _remedy(signature: inspect.Signature, name: str, args: list[Any], kwargs: di
 
 def _signature(handler: Handler) -> inspect.Signature:
     """The parameters of a user's call: without the frame, and the owner of a method."""
-    hidden = 1  # parameters that are not the user's
-    if isinstance(handler, functools.partial):  # made by `handler_of`: of a method, or of a dtype
+    hidden = 1  # parameters that are not the user's: the frame
+    if isinstance(handler, functools.partial):  # of `handler_of`: also the owner of a method, or the dtype
         handler, hidden = handler.args[0] if handler.func is _call_method else handler.func, 2
     return _visible_signature(handler, hidden)
 
@@ -200,22 +196,23 @@ def _signature(handler: Handler) -> inspect.Signature:
 def _visible_signature(handler: Handler, hidden: int) -> inspect.Signature:
     parameters = list(inspect.signature(handler).parameters.values())[hidden:]
     # `op` binds a loop's variable in handlers that are registered in a loop.
-    return inspect.Signature([each for each in parameters if each.name != "op"])
+    return inspect.Signature([parameter for parameter in parameters if parameter.name != "op"])
 
 
 def _described(signature: inspect.Signature) -> str:
-    names = [
-        f"{each.name}={each.default!r}" if each.default is not each.empty else str(each.replace(annotation=each.empty))
-        for each in signature.parameters.values()
+    texts = [
+        f"{x.name}={x.default!r}" if x.default is not x.empty else str(x.replace(annotation=x.empty))
+        for x in signature.parameters.values()
     ]
-    return f"({', '.join(names)})"
+    return f"({', '.join(texts)})"
 
 
-_MATH = {each for each in vars(math).values() if callable(each)}
-"""Functions of Python that are computed now, on numbers."""
+_MATH = {function for function in vars(math).values() if callable(function)}
+"""Functions of the module `math`, which are computed when the kernel is compiled."""
 
 OPERATORS = {function: kind for kind, function in PYTHON.items() if kind not in (ast.In, ast.NotIn)}
-"""The functions of the module `operator`."""
+"""The functions of the module `operator`, with the syntax of each. `contains` is not among them: it takes its operands
+the other way round than `in`."""
 
 _HOST = ("cutile.host.", "cuda_async.")
 """Modules of functions that are called on the host."""
@@ -230,7 +227,7 @@ def invoke(
     calls `f` with its own node.
     """
     named = isinstance(node, ast.Call) and written
-    call_node: Any = node
+    call_node: Any = node  # pyright does not narrow it by `named`
     name = ast.unparse(call_node.func) if named else getattr(function, "__name__", repr(function))
     # The order counts: an operation of the language is also a FunctionType, and a closure or partial is callable.
     handler = handler_of(function)
@@ -244,9 +241,9 @@ def invoke(
         return inline(frame, function, node, args, kwargs) if result is NOT_CONSTANT else result
     if isinstance(function, BoundFunction):
         return invoke(frame, function.function, [function.owner, *args], kwargs, node)
-    part: Any = function
+    partial: Any = function  # without the type arguments, which `isinstance` would leave unknown
     if isinstance(function, functools.partial):
-        return _invoke_partial(frame, part, name, args, kwargs, node)
+        return _invoke_partial(frame, partial, name, args, kwargs, node)
     inner = wrapped_by_cache(function)
     if inner is not None:
         result = computed(frame, function, args, kwargs, node)
@@ -342,12 +339,12 @@ def _call_operator(frame: Frame, kind: type[ast.AST], name: str, args: list[Any]
 
 
 def _invoke_partial(
-    frame: Frame, part: functools.partial[Any], name: str, args: list[Any], kwargs: dict[str, Any], node: ast.AST
+    frame: Frame, partial: functools.partial[Any], name: str, args: list[Any], kwargs: dict[str, Any], node: ast.AST
 ) -> Any:
     captures = frame.captures
-    first = [compile_time(each, name, captures) for each in part.args]
-    named = {key: compile_time(each, key, captures) for key, each in captures.items(part.keywords).items()}
-    return invoke(frame, part.func, [*first, *args], {**named, **kwargs}, node)
+    first = [compile_time(value, name, captures) for value in partial.args]
+    named = {key: compile_time(value, key, captures) for key, value in captures.items(partial.keywords).items()}
+    return invoke(frame, partial.func, [*first, *args], {**named, **kwargs}, node)
 
 
 def _method_of_constant(frame: Frame, function: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:

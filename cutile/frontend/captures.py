@@ -23,6 +23,7 @@ from cutile.ir.core import Value
 from cutile.language.variable import DeviceVariable
 
 MISSING: Any = object()
+"""The value of a name that has none: `None` may be one."""
 _PACKAGE = __name__.partition(".")[0]
 
 
@@ -109,11 +110,11 @@ def field_without_value(instance: Any) -> str | None:
 class Captures:
     """Everything from outside the kernel that a compilation read."""
 
-    found: dict[tuple[int, str], Read] = field(default_factory=dict[tuple[int, str], Read])
+    reads: dict[tuple[int, str], Read] = field(default_factory=dict[tuple[int, str], Read])
 
     def read(self, owner: Any, expression: str, value: Any) -> Any:
         """Remember what was read; see `Read`. Returns the value."""
-        self.found.setdefault((id(owner), expression), Read(owner, expression, value))
+        self.reads.setdefault((id(owner), expression), Read(owner, expression, value))
         return value
 
     def name(self, function: Callable[..., Any], name: str) -> Any:
@@ -150,7 +151,7 @@ class Captures:
 
     def unchanged(self) -> bool:
         """Whether everything has the value that was compiled in."""
-        return all(each.unchanged() for each in list(self.found.values()))
+        return all(read.unchanged() for read in list(self.reads.values()))
 
     def watch(self) -> Callable[[], bool]:
         """`unchanged` as one function of identity tests, for each launch.
@@ -165,17 +166,16 @@ class Captures:
                 pass
             return unchanged()
 
-        A condition takes three bytecodes less for each test than its value in a `return` would. A test of a dict's keys
-        takes as many more.
+        The tests are the condition of an `if`: in a `return` each would take three bytecodes more.
         """
-        reads = list(self.found.values())
-        owners = list({id(each.owner): each.owner for each in reads}.values())
+        reads = list(self.reads.values())
+        owners = list({id(read.owner): read.owner for read in reads}.values())
         places = {id(owner): place for place, owner in enumerate(owners)}
         names: dict[str, Any] = {"unchanged": self.unchanged}
         names |= {f"o{i}": owner for i, owner in enumerate(owners)}
         tests: list[str] = []
-        for i, each in enumerate(reads):
-            text, names[f"v{i}"] = each.test(f"o{places[id(each.owner)]}", f"v{i}")
+        for i, read in enumerate(reads):
+            text, names[f"v{i}"] = read.test(f"o{places[id(read.owner)]}", f"v{i}")
             tests.append(text)
         lines = [
             "def same():",

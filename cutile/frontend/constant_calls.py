@@ -6,7 +6,8 @@ Such a function may have loops, dicts and recursion.
     ct.static_assert(swizzle(BM) <= 16)
 
 A function is computed under two conditions. Its arguments are constants, and each name that it reads is a constant, a
-function of Python's without effects, or another such function. The names are noted, so that a kernel is compiled again
+function of Python's without effects, or another such function. An object that cannot change, or a class of such, counts
+by what the function may use of it: fields, methods, operators. The names are noted, so that a kernel is compiled again
 when one changes. Any other function is compiled in place (`inline.py`).
 """
 
@@ -15,8 +16,10 @@ from __future__ import annotations
 import ast
 import builtins
 import copy
+import dataclasses
 import enum
 import functools
+import inspect
 import itertools
 import linecache
 import types
@@ -89,8 +92,11 @@ def computed(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[s
     """
     if not all(map(is_constant, (*args, *kwargs.values()))):
         return NOT_CONSTANT
-    notes = _notes_of(function, ())
-    if notes is None:
+    reads = _Reads()
+    if not reads.of_function(function):
+        return NOT_CONSTANT
+    used = _attributes_in(source_of(wrapped_by_cache(function) or function).tree.body)
+    if not all(reads.of_value(argument, used) for argument in (*args, *kwargs.values())):  # a member of an enumeration
         return NOT_CONSTANT
     try:
         result = function(*args, **kwargs)
@@ -98,8 +104,7 @@ def computed(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[s
         raise _raised(frame, function, error, node) from error
     constant = as_constant(result)
     if constant is not NOT_CONSTANT:
-        for note in notes:
-            note(frame.captures)
+        reads.note(frame.captures)
     return constant
 
 
@@ -158,14 +163,13 @@ def evaluated(frame: Frame, node: ast.expr) -> Any:
     """
     facts = _Facts(frame)
     expression = facts.visit(copy.deepcopy(node))
-    names, notes = facts.names, list[_Note]()
+    names, reads = facts.names, _Reads()
+    used = _attributes_in([expression])
     for name, *attributes in _names_in([expression], set(names)):
         value = frame.local(name)
         if value is MISSING:
-            more = _notes_of_name(frame.function, (name, *attributes), ())
-            if more is None:
+            if not reads.of_name(frame.function, (name, *attributes), used):
                 return NOT_CONSTANT
-            notes += more
             names[name] = lookup(frame.function, name)
         else:
             names[name] = value
@@ -178,8 +182,7 @@ def evaluated(frame: Frame, node: ast.expr) -> Any:
         message = f"static_eval raises {type(error).__name__}{reason}"
         remedy = "Python computes it while the kernel is compiled."
         raise KernelTypeError(message, frame.locate(node), remedy) from error
-    for note in notes:
-        note(frame.captures)
+    reads.note(frame.captures)
     return as_constant(result)
 
 
@@ -203,49 +206,12 @@ def as_constant(value: Any) -> Any:
 
 def is_computed(function: Any) -> bool:
     """Whether a call with constants is computed by Python."""
-    return _notes_of(function, ()) is not None
+    return _Reads().of_function(function)
 
 
 def wrapped_by_cache(function: Any) -> Any:
     """The function in a `functools.lru_cache` or `cache`; None of anything else."""
     return function.__wrapped__ if isinstance(function, _CACHED) else None
-
-
-def _notes_of(function: Any, active: tuple[Any, ...]) -> list[_Note] | None:
-    """How to note the names that a function reads; None where it is not computed.
-
-    `active`: the functions whose names are being followed, outermost first.
-    """
-    if any(each is function for each in active):  # recursion
-        return []
-    inner = wrapped_by_cache(function)
-    if inner is not None:
-        return _notes_of(inner, (*active, function))
-    if not isinstance(function, types.FunctionType) or hasattr(function, "__cutile__"):
-        return None
-    try:
-        tree = source_of(function).tree
-    except KernelError:
-        return None
-    for node in itertools.chain.from_iterable(map(ast.walk, tree.body)):
-        if isinstance(node, _REFUSED):
-            return None
-    notes: list[_Note] = [
-        lambda captures: captures.read(function, "$.__code__", function.__code__),
-        lambda captures: captures.read(function, "$.__defaults__", function.__defaults__),
-    ]
-    for key, value in (function.__kwdefaults__ or {}).items():
-        notes.append(
-            lambda captures, key=key, value=value: captures.read(function, f"$.__kwdefaults__[{key!r}]", value)
-        )
-    if not all(map(is_constant, (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()))):
-        return None
-    for chain in _outside_names(function, tree):
-        more = _notes_of_name(function, chain, (*active, function))
-        if more is None:
-            return None
-        notes += more
-    return notes
 
 
 def _outside_names(function: types.FunctionType, tree: ast.FunctionDef) -> Iterator[tuple[str, ...]]:
@@ -284,41 +250,137 @@ def _names_in(body: Sequence[ast.AST], own: set[str]) -> Iterator[tuple[str, ...
         yield from visit(statement)
 
 
-def _notes_of_name(function: Any, chain: tuple[str, ...], active: tuple[Any, ...]) -> list[_Note] | None:
-    """`_notes_of` for a name that a function reads, with its attributes."""
-    name, *attributes = chain
-    value = lookup(function, name)
-    if value is MISSING:
-        return None
-    notes: list[_Note] = [lambda captures: captures.name(function, name)]
-    while attributes and isinstance(value, types.ModuleType | type):
-        # Attributes of these libraries are taken not to change. `numpy.random` depends on more than its arguments.
-        if isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] in _LIBRARIES:
-            return None if "random" in attributes else notes
-        attribute, owner = attributes.pop(0), value
-        if not hasattr(owner, attribute):
-            return None
-        value = getattr(owner, attribute)
-        notes.append(lambda captures, owner=owner, attribute=attribute: captures.attribute(owner, attribute))
-    more = _notes_of_value(value, active)
-    return None if more is None else notes + more
+def _attributes_in(body: Sequence[ast.AST]) -> frozenset[str]:
+    """The names of all attributes that syntax reads, of whatever objects."""
+    nodes = itertools.chain.from_iterable(map(ast.walk, body))
+    return frozenset(node.attr for node in nodes if isinstance(node, ast.Attribute))
 
 
-def _notes_of_value(value: Any, active: tuple[Any, ...]) -> list[_Note] | None:
-    """`_notes_of` for the value of a name: a constant, a class, or a function."""
-    if is_constant(value) or is_frozen(value) or isinstance(value, np.generic):
-        return []
-    if isinstance(value, type):
-        plain = value.__module__ == "builtins" or issubclass(value, BaseException | enum.Enum)
-        return [] if plain or field_names(value) is not None or isinstance(value, DTypeMeta) else None
-    try:
-        if value in _BUILTINS:
-            return []
-    except TypeError:
-        return None
-    if (getattr(value, "__module__", None) or "").partition(".")[0] in _LIBRARIES and not hasattr(value, "__code__"):
-        return []
-    return _notes_of(value, active)
+class _Reads:
+    """The names that a function reads, and the functions that it calls.
+
+    Each method answers whether Python may compute with something: a function, a name, a value, a class.
+    """
+
+    def __init__(self) -> None:
+        self._notes: list[_Note] = []
+        # By function, and by class and attribute: the answer. It is True while their own names are followed.
+        self._answers: dict[tuple[int, str], bool] = {}
+
+    def note(self, captures: Captures) -> None:
+        """Note all that was read."""
+        for note in self._notes:
+            note(captures)
+
+    def of_function(self, function: Any) -> bool:
+        """Whether calls of a function with constants are computed."""
+        key = (id(function), "")
+        if key not in self._answers:
+            self._answers[key] = True
+            inner = wrapped_by_cache(function)
+            self._answers[key] = self._of_code(function) if inner is None else self.of_function(inner)
+        return self._answers[key]
+
+    def _of_code(self, function: Any) -> bool:
+        if not isinstance(function, types.FunctionType) or hasattr(function, "__cutile__"):
+            return False
+        try:
+            tree = source_of(function).tree
+        except KernelError:
+            return False
+        if any(isinstance(node, _REFUSED) for node in itertools.chain.from_iterable(map(ast.walk, tree.body))):
+            return False
+        defaults, keywords = function.__defaults__ or (), function.__kwdefaults__ or {}
+        if not all(map(is_constant, (*defaults, *keywords.values()))):
+            return False
+        self._notes.append(lambda captures: captures.read(function, "$.__code__", function.__code__))
+        self._notes.append(lambda captures: captures.read(function, "$.__defaults__", function.__defaults__))
+        for key, value in keywords.items():
+            text = f"$.__kwdefaults__[{key!r}]"
+            self._notes.append(lambda captures, text=text, value=value: captures.read(function, text, value))
+        used = _attributes_in(tree.body)
+        return all(self.of_name(function, chain, used) for chain in _outside_names(function, tree))
+
+    def of_name(self, function: Any, chain: tuple[str, ...], used: frozenset[str]) -> bool:
+        """Whether a function may read a name, with its attributes.
+
+        `used`: the names of the attributes that the function reads, of whatever objects.
+        """
+        name, *attributes = chain
+        value = lookup(function, name)
+        if value is MISSING:
+            return False
+        self._notes.append(lambda captures: captures.name(function, name))
+        while attributes and isinstance(value, types.ModuleType | type):
+            # Attributes of these libraries are taken not to change. `numpy.random` depends on more than its arguments.
+            if isinstance(value, types.ModuleType) and value.__name__.partition(".")[0] in _LIBRARIES:
+                return "random" not in attributes
+            attribute = attributes.pop(0)
+            if not hasattr(value, attribute):
+                return False
+            self._note_attribute(value, attribute)
+            value = getattr(value, attribute)
+        return self.of_value(value, used)
+
+    def of_value(self, value: Any, used: frozenset[str]) -> bool:
+        """Whether a function may read a value: a constant, a class, or a function."""
+        if isinstance(value, enum.Enum):
+            return self._of_class(type(value), used)
+        if is_constant(value) or isinstance(value, np.generic):
+            return True
+        if is_frozen(value):
+            fields = (getattr(value, field.name, None) for field in dataclasses.fields(value))
+            return self._of_class(value.__class__, used) and all(self.of_value(item, used) for item in fields)
+        if isinstance(value, type):
+            if value.__module__ == "builtins" or issubclass(value, BaseException) or isinstance(value, DTypeMeta):
+                return True
+            kind: Any = value  # pyright: ignore[reportUnknownVariableType]
+            return (issubclass(kind, enum.Enum) or field_names(kind) is not None) and self._of_class(kind, used)
+        if isinstance(value, tuple):
+            return all(self.of_value(item, used) for item in items_of(value))
+        try:
+            if value in _BUILTINS:
+                return True
+        except TypeError:
+            return False
+        module = (getattr(value, "__module__", None) or "").partition(".")[0]
+        return (module in _LIBRARIES and not hasattr(value, "__code__")) or self.of_function(value)
+
+    def _of_class(self, kind: type, used: frozenset[str]) -> bool:
+        """Whether a function may use a class.
+
+        It may use the attributes that it names, and operators. An operator that cannot be followed, such as an
+        `__iter__` that yields, is taken not to be used: the syntax does not tell on which objects operators are.
+        """
+        operators = {name for base in kind.__mro__ for name in vars(base) if name[:2] == name[-2:] == "__"}
+        for name in sorted((used | operators) - {*(field_names(kind) or ())}):  # fields belong to the objects
+            key = (id(kind), name)
+            if key not in self._answers:
+                self._answers[key] = True
+                self._answers[key] = self._of_member(kind, name, used)
+            if name in used and not self._answers[key]:
+                return False
+        return True
+
+    def _of_member(self, kind: type, name: str, used: frozenset[str]) -> bool:
+        """Whether a function may use a class's member of this name, if there is one."""
+        member = inspect.getattr_static(kind, name, MISSING)
+        function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
+        if isinstance(function, types.FunctionType):
+            # A library's is of a base class such as `enum.Enum`, or made for a dataclass.
+            if (function.__module__ or "").partition(".")[0] in {*_LIBRARIES, "dataclasses"}:
+                return True
+            is_right = self.of_function(function)
+        elif name in used and member is not MISSING and not callable(member) and not inspect.isdatadescriptor(member):
+            is_right = self.of_value(member, used)
+        else:
+            return True
+        if is_right:
+            self._note_attribute(kind, name)
+        return is_right
+
+    def _note_attribute(self, owner: Any, name: str) -> None:
+        self._notes.append(lambda captures: captures.attribute(owner, name))
 
 
 def _raised(frame: Frame, function: Any, error: Exception, node: ast.AST) -> KernelTypeError:

@@ -308,7 +308,7 @@ class _WhileLoop:
             frame.builder.yield_(self._go_on(tested))
         arguments = loop.arguments()
         report = frame.report
-        before = report.found, report.suppressed
+        before = report.added, report.suppressed
         with frame.builder.block(*mine, *arguments) as body, frame.dynamic():
             loop.bind(arguments, inside=True)
             self._iteration()
@@ -316,7 +316,7 @@ class _WhileLoop:
             if values is None:
                 return None
             # A statement that failed, or that uses what failed, may be the one that leaves the loop.
-            read = before == (report.found, report.suppressed)
+            read = before == (report.added, report.suppressed)
             if self.endless and not loop.body_flow.taken and read:
                 frame.type_error(
                     "the condition of this loop is always true, and nothing leaves it",

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NoReturn, TypeGuard
+from typing import Any, NamedTuple, NoReturn, TypeGuard
 
 from cutile.dtypes import u64
 from cutile.errors import KernelError, KernelNameError, KernelSyntaxError, KernelTypeError, Location, closest
@@ -38,17 +38,31 @@ class TooMany(Exception):
     """The report is full."""
 
 
+class Mark(NamedTuple):
+    """A state of a report, for `Report.drop` to go back to.
+
+    Attributes:
+        errors: the number of errors in the report.
+        added: see `Report.added`.
+        suppressed: see `Report.suppressed`.
+    """
+
+    errors: int
+    added: int
+    suppressed: int
+
+
 @dataclass
 class Report:
     """The errors of one compilation so far."""
 
     errors: list[KernelError] = field(default_factory=list[KernelError])
-    found: int = 0
-    """How many errors were added, repeated ones included."""
+    added: int = 0
+    """The number of errors that were added, repeated ones included."""
     suppressed: int = 0
-    """How many statements failed only because they use a value whose own error was reported before."""
-    held: int = 0
-    """How many guesses of types are under way. Meanwhile a full report raises nothing: a guess may drop its errors."""
+    """The number of statements that failed only because they use a value whose own error was reported before."""
+    guesses: int = 0
+    """The number of guesses of types under way. Meanwhile a full report raises nothing: a guess may drop its errors."""
 
     def add(self, error: KernelError) -> None:
         """Add an error, unless it repeats one or follows from one.
@@ -59,27 +73,27 @@ class Report:
         if isinstance(error, Suppressed):
             self.suppressed += 1
             return
-        self.found += 1
-        if any(_same(error, each) for each in self.errors):
+        self.added += 1
+        if any(_repeats(error, earlier) for earlier in self.errors):
             return
         self.errors.append(error)
-        if len(self.errors) >= MAX_ERRORS and not self.held:
+        if len(self.errors) >= MAX_ERRORS and not self.guesses:
             raise TooMany
 
-    def mark(self) -> tuple[int, int]:
-        """The present state, for `drop` to go back to."""
-        return len(self.errors), self.found
+    def mark(self) -> Mark:
+        """The present state."""
+        return Mark(len(self.errors), self.added, self.suppressed)
 
-    def drop(self, mark: tuple[int, int]) -> None:
-        """Forget what came after a mark."""
-        count, self.found = mark
+    def drop(self, mark: Mark) -> None:
+        """Forget the errors since a mark."""
+        count, self.added, self.suppressed = mark
         del self.errors[count:]
 
 
-def _same(a: KernelError, b: KernelError) -> bool:
-    """Whether two errors are of one expression.
+def _repeats(a: KernelError, b: KernelError) -> bool:
+    """Whether two errors have one message and one place, whatever calls led there.
 
-    A function with an error that is called twice reports it twice.
+    A function with an error is compiled for each of its calls, and its error is reported once.
     """
     if a.location is None or b.location is None:
         return str(a) == str(b)
@@ -92,9 +106,10 @@ RETURNED = "return"
 
 
 class PassOn(Exception):
-    """Raised by a use of a variable that a loop before it could pass on.
+    """Raised by a use of a variable that a loop before it assigns, and does not carry.
 
-    `build` compiles the kernel again then, with a loop that carries the variable.
+    The variable has a value on every path behind the loop, but no code was known to read it there. `build` compiles the
+    kernel again then, with a loop that carries the variable.
     """
 
     def __init__(self, loop: ast.AST, name: str) -> None:
@@ -106,7 +121,7 @@ def is_undefined(value: Any, name: str) -> TypeGuard[Undefined]:
     """Whether a variable's meaning is that it has no value.
 
     Raises:
-        PassOn: it has one that a loop could pass on.
+        PassOn: it has one that a loop could carry.
     """
     if isinstance(value, Undefined) and value.late is not None:
         raise PassOn(value.late, name)
@@ -118,6 +133,8 @@ class Compilation:
     """What the frames of one compilation share.
 
     Attributes:
+        builder: where operations are appended.
+        captures: what was read from outside of the kernel.
         evaluate: compiles an expression; set by `build`, so that modules here need not import one another in a circle.
         execute: compiles statements.
         invoke: compiles a call of anything that can be called: `invoke(frame, function, args, kwargs, node)`.
@@ -171,8 +188,8 @@ class LoopState:
             iterations see all variables.
         at: for `BREAK`, the variables that have a value at every `break` so far; for `CONTINUE`, those that have one at
             every end of an iteration (`continue`, or behind the last statement). Each value is that of the first such
-            place, unless at a later place an inner loop has to pass the variable on. An exit that no path took has no
-            entry.
+            place, unless at a later place an inner loop has to carry the variable first (`PassOn`). An exit that no
+            path took has no entry.
         constants: the variables that are the same constant at every `break` so far.
     """
 
@@ -183,12 +200,13 @@ class LoopState:
     def leave(self, exit: Exit, variables: dict[str, Any]) -> None:
         """Note that a path takes `exit` with these variables.
 
-        A variable that an inner loop could pass on counts as one that has a value.
+        A variable that an inner loop could carry (`PassOn`) counts as one that has a value.
         """
-        late = {name: each for name, each in variables.items() if isinstance(each, Undefined) and each.late is not None}
-        here = {name: each for name, each in variables.items() if not isinstance(each, Undefined)} | late
-        before = self.at.get(exit, here)
-        self.at[exit] = {name: late.get(name, value) for name, value in before.items() if name in here}
+        undefined = {name: value for name, value in variables.items() if isinstance(value, Undefined)}
+        late = {name: value for name, value in undefined.items() if value.late is not None}
+        defined = {name: value for name, value in variables.items() if name not in undefined} | late
+        earlier = self.at.get(exit, defined)  # at the places so far
+        self.at[exit] = {name: late.get(name, value) for name, value in earlier.items() if name in defined}
 
     def values(self, name: str, exits: Sequence[Exit]) -> list[Any]:
         """A variable's values at those of `exits` that a path took, or MISSING."""
@@ -201,14 +219,18 @@ class Frame:
 
     Attributes:
         function: the Python function, for its globals and closure.
+        source: its text, for places.
         body: its statements.
+        compilation: what all frames share.
         variables: the present meaning of its local names.
         places: the syntax that assigned each variable last.
+        caller: the place of the call that it is inlined at; None for the kernel itself.
         outer: the frame of the function that a nested function was defined in.
         active: the helpers being inlined, outermost first, each with the `dynamic_depth` of its call.
         dynamic_depth: how many loops and branches enclose the current statement that are decided at run time.
         flow: where control goes after the statements so far.
         loop: the loop around the current statement.
+        is_entry: whether it is the kernel itself.
         node: the syntax that is being compiled.
     """
 
@@ -233,7 +255,7 @@ class Frame:
             function=self.function,
             source=self.source,
             # `own` reads assigned names from statements: the targets stand in for a body.
-            body=[ast.copy_location(ast.Expr(value=each), each) for each in targets],
+            body=[ast.copy_location(ast.Expr(value=target), target) for target in targets],
             compilation=self.compilation,
             caller=self.caller,
             outer=self,
@@ -346,7 +368,7 @@ class Frame:
         variables = self.compilation.variables
         if variable not in variables:
             value = Value(TileType(u64), f"global_{len(variables)}")
-            body = self.builder.open_blocks[0]
+            body = self.builder.open_blocks[0]  # the kernel's, around all loops and branches
             body.arguments = (*body.arguments, value)
             variables[variable] = value
         return variables[variable]

@@ -231,9 +231,9 @@ def _bind(
 
 
 def _compiled(inner: Frame) -> Any:
-    found = inner.report.found
+    added = inner.report.added
     inner.execute(inner.body)
-    if inner.report.found > found:
+    if inner.report.added > added:
         raise Suppressed("the function has errors of its own", inner.caller)
     return returned(inner)
 

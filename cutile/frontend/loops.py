@@ -441,7 +441,7 @@ class Loop:
             length, mark = len(block.operations), report.mark()
             # An error may be the fault of a guessed type: meanwhile a full report does not end the compilation.
             has_guesses = self.has_guesses
-            report.held += has_guesses
+            report.guesses += has_guesses
             try:
                 result = build(self.start())
             except KernelError as error:
@@ -450,8 +450,8 @@ class Loop:
                 report.add(self._placed(error))
                 result = FAULTY
             finally:
-                report.held -= has_guesses
-            failed = result is FAULTY or report.mark() != mark
+                report.guesses -= has_guesses
+            failed = result is FAULTY or report.added != mark.added
             if result is not None and not failed:
                 return result
             # After a change of types (None), the next build shows which errors are the user's. Without one, all errors
@@ -493,7 +493,7 @@ class Loop:
         report = self.frame.report
         length, mark = len(block.operations), report.mark()
         self.reset()
-        report.held += 1
+        report.guesses += 1
         learnt = False
         try:
             with self.frame.builder.block(), self.frame.dynamic():
@@ -512,7 +512,7 @@ class Loop:
         except KernelError:
             pass  # nothing was learnt: the errors of the build before are reported
         finally:
-            report.held -= 1
+            report.guesses -= 1
             report.drop(mark)
             del block.operations[length:]
             self.reset()

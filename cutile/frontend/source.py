@@ -304,9 +304,9 @@ def _take_lambda(code: types.CodeType) -> FunctionSource:
 
     A line may have several lambdas. The columns of the code's instructions tell which of them it is.
     """
-    text = "".join(linecache.getlines(code.co_filename))
+    lines = linecache.getlines(code.co_filename)
     try:
-        nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Lambda)]
+        nodes = [node for node in ast.walk(ast.parse("".join(lines))) if isinstance(node, ast.Lambda)]
     except SyntaxError as error:
         raise _missing("<lambda>", code.co_filename) from error
     places = _places(code)
@@ -316,8 +316,8 @@ def _take_lambda(code: types.CodeType) -> FunctionSource:
     node = lambdas[0]
     statement = ast.copy_location(ast.Return(value=node.body), node.body)
     definition = ast.FunctionDef(name="<lambda>", args=node.args, body=[statement], decorator_list=[], type_params=[])
-    lines = text.splitlines()
-    numbered = {number: lines[number - 1] for number in range(node.lineno, (node.end_lineno or node.lineno) + 1)}
+    last = node.end_lineno or node.lineno
+    numbered = {number: lines[number - 1].rstrip("\n") for number in range(node.lineno, last + 1)}
     # The whole file was parsed: its line numbers are those of the tree.
     return FunctionSource("<lambda>", code.co_filename, numbered, ast.copy_location(definition, node), first_line=1)
 

@@ -308,7 +308,7 @@ def execute(frame: Frame, body: Sequence[ast.stmt]) -> None:
         if frame.flow.taken:
             guarded(frame, lambda: execute(frame, body[position:]), node)  # noqa: B023 (called at once)
             return
-        before, count = dict(frame.variables), frame.report.found
+        before, count = dict(frame.variables), frame.report.added
         try:
             with frame.at(node):
                 _execute(frame, node)
@@ -319,7 +319,7 @@ def execute(frame: Frame, body: Sequence[ast.stmt]) -> None:
             frame.report.add(error if isinstance(error, KernelError) else _nested_too_deeply(frame, node))
             frame.variables = before | dict.fromkeys((*assigned([node]), *imported(node)), FAULTY)
             frame.flow = Flow()  # the statement may have jumped; the statements behind it are compiled for their errors
-        if frame.report.found != count:
+        if frame.report.added != count:
             _forget_changed(frame, node)
 
 

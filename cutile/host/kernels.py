@@ -325,9 +325,16 @@ def _checked_identity(function: Callable[[Any, Any], Any], identity: Any, dtype:
         remedy = _OF_NUMPY.get(name, "a def, a lambda, or a function of operator or of cutile")
         words = f"kernels do not call np.{name}" if callable(function) else f"expected one, got {as_text(function)}"
         raise ArgumentTypeError(f"{caller}: function: {words}; write {remedy}")
+    try:
+        hash(function)  # kernels are kept by function
+    except TypeError:
+        raise ArgumentTypeError(
+            f"{caller}: function: an object of {type(function).__name__} may change; decorate the class with "
+            "@dataclass(frozen=True)"
+        ) from None
     computed = f32 if dtype.is_half else dtype  # halves are scanned in f32
     element = as_element(identity, computed, caller, "identity").item()
-    kind = _IDENTITIES.get(function) if isinstance(function, Hashable) else None
+    kind = _IDENTITIES.get(function)
     if kind is None:
         return element
     if kind in ("lowest", "highest") and dtype.is_float:

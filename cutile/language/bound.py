@@ -89,15 +89,14 @@ def assume_div_by(x: _T, by: int) -> _T:
     """`x`, with elements that are assumed to be multiples of a constant.
 
     Args:
-        x: a tile, a scalar or a number of integers; or pointers, whose addresses in bytes are
-            multiples.
+        x: a tile, a scalar or a number of integers; or pointers, whose addresses are multiples, in bytes.
         by: a constant, at least 1.
 
     Returns:
         `x`.
 
     Raises:
-        KernelTypeError: the divisor is not constant, or below 1.
+        KernelTypeError: the divisor is not constant, or below 1, or `x` is no integer and no pointer.
 
     Example:
         >>> run(lambda x: x + ct.convert_tile(ct.assume_div_by(8 * ct.get_tile_block_id()[0], 8), x.dtype), [1.0, 2.0])
@@ -122,7 +121,7 @@ def assume_div_by_every_along(x: Tile, by: int, every: int, along: int) -> Tile:
         `x`.
 
     Raises:
-        KernelTypeError: one is not constant, there is no such axis, or groups do not divide it.
+        KernelTypeError: one is not constant, there is no such axis, groups do not divide it, or `x` is no integer.
 
     Example:
         >>> run(lambda x: x + ct.assume_div_by_every_along(ct.iota((4,)), 2, 2, 0), [1, 1, 1, 1], dtype="i32")

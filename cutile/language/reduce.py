@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from cutile.language.declare import composition, operation
 
-# Capitalised: parameters have the markers' own names.
+# Under capitalised names: parameters are called `nan` and `reverse`, and would hide the markers.
 from cutile.language.markers import nan as Nan
 from cutile.language.markers import reverse as Reverse
 from cutile.tile import Tile
@@ -18,7 +18,7 @@ Axes = int | tuple[int, ...] | None
 
 @operation
 def reduce_sum(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
-    """The sum along constant axes, which the result lacks.
+    """The sum along constant axes.
 
     Args:
         x: a tile of numbers.
@@ -44,7 +44,7 @@ def reduce_sum(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
 
 @operation
 def reduce_prod(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
-    """The product along constant axes, which the result lacks.
+    """The product along constant axes.
 
     Args:
         x: a tile of numbers.
@@ -67,7 +67,7 @@ def reduce_prod(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
 
 @operation
 def reduce_max(x: Tile, axis: Axes = None, nan: Nan | bool = False, keepdims: bool = False) -> Tile:
-    """The largest element along constant axes, which the result lacks.
+    """The largest element along constant axes.
 
     NaN is dropped, unless all elements are NaN; with `nan` it propagates.
 
@@ -94,7 +94,7 @@ def reduce_max(x: Tile, axis: Axes = None, nan: Nan | bool = False, keepdims: bo
 
 @operation
 def reduce_min(x: Tile, axis: Axes = None, nan: Nan | bool = False, keepdims: bool = False) -> Tile:
-    """The least element along constant axes, which the result lacks.
+    """The least element along constant axes.
 
     NaN is dropped, unless all elements are NaN; with `nan` it propagates.
 
@@ -119,7 +119,7 @@ def reduce_min(x: Tile, axis: Axes = None, nan: Nan | bool = False, keepdims: bo
 
 @composition(note="each step rounds, and the order of the steps is free")
 def mean(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
-    """The mean along constant axes, which the result lacks.
+    """The mean along constant axes.
 
     All elements of the tile count, padding among them. Where a tile is wider than the row, divide a sum instead:
     `ct.reduce_sum(t, axis) / x.shape[axis]`.
@@ -144,7 +144,7 @@ def mean(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
 
 @composition(note="each step rounds, and the order of the steps is free")
 def var(x: Tile, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tile:
-    """The variance along constant axes, which the result lacks.
+    """The variance along constant axes.
 
     The mean of the squared distances from the mean: a large mean costs no precision. All elements of the tile count,
     padding among them: where a tile is wider than the row, mask as docs/memory.md shows.
@@ -172,8 +172,6 @@ def var(x: Tile, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Ti
 def reduce(x: T, axis: Axes, identity: Any, function: Callable[[Any, Any], Any], keepdims: bool = False) -> T:
     """A tile reduced along constant axes by a function of two scalars.
 
-    The result lacks the axes.
-
     The function must be associative. It need not be commutative: the elements stay in order. `identity` may be combined
     with elements, and must change none. A tuple of tiles is reduced together: the function then takes two tuples of
     scalars and returns one, and `identity` is a tuple, too.
@@ -193,14 +191,14 @@ def reduce(x: T, axis: Axes, identity: Any, function: Callable[[Any, Any], Any],
         KernelTypeError: the function's result is not of the type of its arguments, or the shapes do not broadcast.
 
     Example:
-        >>> def larger(a, b):                       # the larger value, and where it is first; the first NaN
+        >>> def larger(a, b):        # the larger value and its index; of equal ones the first, and the first NaN
         ...     first = (a[0] == b[0]) & (a[1] < b[1])
         ...     return a if (a[0] > b[0]) | (a[0] != a[0]) | first else b
         >>> @ct.entry
-        ... def argmax(where: ct.Mut, x: ct.Tensor):
+        ... def argmax(place: ct.Mut, x: ct.Tensor):
         ...     t = x.load_tile((8,), (0,))
         ...     value, index = ct.reduce((t, ct.iota((8,))), 0, (float("-inf"), 8), larger)
-        ...     where.store(index.reshape((1,)))
+        ...     place.store(index.reshape((1,)))
     """
     ...
 
@@ -239,13 +237,13 @@ def scan_sum(x: Tile, axis: int, reverse: Reverse = Reverse.FORWARD, identity: f
         x: a tile of numbers.
         axis: a constant; negative ones count from the end.
         reverse: from which end it begins.
-        identity: 0, the number that changes no sum, as a constant.
+        identity: 0, the identity of a sum; no other number is taken.
 
     Returns:
-        A tile of the shape and dtype of `x`, as of `cumsum`.
+        A tile of the shape and dtype of `x`, with the sums of `cumsum`.
 
     Raises:
-        KernelTypeError: there is no such axis, or `x` is of bools.
+        KernelTypeError: there is no such axis, `identity` is not 0, or `x` is of bools.
 
     Example:
         >>> run(lambda x: ct.scan_sum(x, 0), [1.0, 2.0, 3.0])

@@ -32,32 +32,30 @@ _MODULES = (
     sort, view, constant, control,
 )  # fmt: skip
 FAMILIES = {module.__name__.rpartition(".")[2]: module for module in _MODULES}
+"""The module of each family of operations, by the family's name."""
 
 
-def _collect() -> Iterator[tuple[str, type[Op]]]:
+def _operations() -> Iterator[type[Op]]:
+    """The operations that the families' modules define."""
     for module in FAMILIES.values():
-        for member in vars(module).values():
-            if (  # a named operation of this module, neither a base class nor an imported one
-                isinstance(member, type)
-                and issubclass(member, Op)
-                and member.name
-                and member.__module__ == module.__name__
-            ):
-                if not member.__doc__:
-                    raise IRError(f"operation {member.name!r} has no docstring")
-                yield member.name, member
+        members = (member for member in vars(module).values() if isinstance(member, type) and issubclass(member, Op))
+        # Other modules' operations are imported, and base classes have no name.
+        yield from (op for op in members if op.__module__ == module.__name__ and op.name)
 
 
-def _build() -> dict[str, type[Op]]:
+def _by_name() -> dict[str, type[Op]]:
     ops: dict[str, type[Op]] = {}
-    for name, op in _collect():
-        if name in ops:
-            raise IRError(f"two operations are named {name!r}: {ops[name].__module__} and {op.__module__}")
-        ops[name] = op
+    for op in _operations():
+        if not op.__doc__:  # the pages of the language are made of them
+            raise IRError(f"operation {op.name!r} has no docstring")
+        if op.name in ops:
+            raise IRError(f"two operations are named {op.name!r}: {ops[op.name].__module__} and {op.__module__}")
+        ops[op.name] = op
     return ops
 
 
-OPS: dict[str, type[Op]] = _build()
+OPS: dict[str, type[Op]] = _by_name()
+"""The class of each operation, by its name in the IR."""
 
 
 def family(op: type[Op]) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from cuda_async import Device, DeviceOp, ExecutionContext, Storage, copy_storage
 from cuda_async.config import config
+from cuda_async.driver.checked import CheckedEvent, CheckedGraph, CheckedStream
 from cuda_async.driver.debug import UnorderedUseWarning, checked_if_asked, process_ledger
 from cuda_async.driver.host import HostDriver
+from cuda_async.driver.sim.virtual import SimEvent, SimGraph, SimStream
 from cuda_async.testing import CheckedDriver, Ledger, SimDriver, wait_all_idle
 from tests.cuda_async.test_process import expect
 from tests.cuda_async.work import Affine, Read, words
@@ -141,6 +144,52 @@ def test_devices_that_exchange_memory_share_a_ledger() -> None:
     assert np.array_equal(Read(target).sync_on(b), np.full(8, 14))
     assert ledger.races == []
     assert near.statistics().uses_checked == two.statistics().uses_checked == ledger.uses
+
+
+def test_the_inner_driver_is_given_objects_of_its_own_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CUDA driver takes handles from its arguments: what wraps one has none."""
+    wrapped: list[str] = []
+    calls: set[str] = set()
+
+    def guarded(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **keywords: Any) -> Any:
+            calls.add(name)
+            if any(
+                isinstance(value, CheckedDriver | CheckedEvent | CheckedGraph | CheckedStream)
+                for value in (*arguments, *keywords.values())
+            ):
+                wrapped.append(name)
+            return function(*arguments, **keywords)
+
+        return call
+
+    for kind in (SimDriver, SimEvent, SimGraph, SimStream):
+        for name in dir(kind):
+            function = getattr(kind, name)
+            if not name.startswith("_") and callable(function):
+                monkeypatch.setattr(kind, name, guarded(f"{kind.__name__}.{name}", function))
+    ledger = Ledger()
+    first = SimDriver(seed=1)
+    near = Device.from_driver(CheckedDriver(first, ledger))
+    far = Device.from_driver(CheckedDriver(SimDriver(seed=2, ordinal=1, beside=first), ledger))
+    a, b = near.new_stream(), far.new_stream()
+    source, target = words(7, count=8).sync_on(a), words(0, count=8).sync_on(b)
+    begin, end = near.new_event(timing=True), near.new_event(timing=True)
+    begin.record(a)
+    near.new_stream().driver.wait_event(begin.driver)
+    graph = Affine(source, 2, 0).graph_on(a)
+    graph.launch().sync_on(near.new_stream())
+    graph.close()
+    end.record(a)
+    Across(target, source).sync_on(b)
+    assert np.array_equal(Read(target).sync_on(b), np.full(8, 14))
+    end.synchronize()
+    assert begin.elapsed_time(end) >= 0
+    wait_all_idle(near, a)
+    wait_all_idle(far, b)
+    assert not wrapped
+    assert {f"SimGraph.{name}" for name in ("instantiate", "upload", "close")} <= calls
+    assert {f"SimStream.{name}" for name in ("launch_graph", "copy_peer", "wait_event", "record")} <= calls
 
 
 def test_the_variable_switches_it_on_for_the_whole_process(monkeypatch: pytest.MonkeyPatch) -> None:

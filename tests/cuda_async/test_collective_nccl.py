@@ -58,6 +58,30 @@ def test_gpus_of_one_process_call_together():
         together.barrier().sync_on(streams[0])
 
 
+@pytest.mark.parametrize("ahead", [False, True], ids=["behind NCCL's call", "ahead of NCCL's call"])
+def test_an_abort_amid_a_call_fails_the_call(ahead: bool, monkeypatch: pytest.MonkeyPatch):
+    """Another thread aborts while the call is enqueued: NCCL ends it without an error, and its data are wrong."""
+    device, fake = Device.host(), FakeNccl()
+    nccl = Nccl(fake, handle=lambda stream: stream)
+    engine = NcclEngine(nccl, range(WORLD), [device] * WORLD, fake.comm_init_all(WORLD, []), WORLD)
+    issue = nccl.issue
+
+    def issue_amid_an_abort(*arguments: Any) -> None:
+        if not ahead:
+            issue(*arguments)
+        aborting = threading.Thread(target=engine.abort, args=("enough",))
+        aborting.start()
+        aborting.join()
+        if ahead:
+            issue(*arguments)
+
+    with Communicator(engine, range(WORLD), [device] * WORLD, _Numbers()) as together:
+        x = [Buffer.put(np.full(4, i + 1, np.uint32)).sync_on(device.new_stream()) for i in range(WORLD)]
+        monkeypatch.setattr(nccl, "issue", issue_amid_an_abort)
+        with pytest.raises(CollectiveError, match="enough"):
+            together.all_reduce(x).sync_on(device.new_stream())
+
+
 def test_gpus_are_told_of_many_calls_by_few_messages(monkeypatch: pytest.MonkeyPatch):
     """A message takes longer than a call; the last call's error waits for the word about all of them."""
     told: list[int] = []
@@ -177,7 +201,7 @@ def test_the_hub_is_told_of_a_call_wherever_ctrl_c_comes(kind: str) -> None:
         where = f"place {number}: {place}"
         assert bindings.calls.count("group_start") == (count if kind == "all_to_all" else 0), where
         assert stream.sequence - begun == count, where
-        assert engine._numbers.get(group, 0) == engine._made == count, where  # pyright: ignore[reportPrivateUsage]
+        assert engine._numbers.get(group, 0) == engine._num_calls == count, where  # pyright: ignore[reportPrivateUsage]
         number += 1
     engine.close()
     limit = time.monotonic() + 20

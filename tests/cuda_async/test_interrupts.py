@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import sys
 import time
@@ -12,6 +13,7 @@ from unittest import mock
 import pytest
 
 from cuda_async import CudaGraph, Device, OwnershipError, Storage, Stream, locks, value, zip
+from cuda_async.config import config
 from cuda_async.core.lease import current_holder
 from cuda_async.core.run import Run
 from cuda_async.driver.queue import QueueStream
@@ -97,11 +99,16 @@ SCENES: list[Scene] = [by_fast_path, by_a_run, together, unfollowed, awaited, fu
         (future, "sim", 1),
         (unfollowed, "host", 1),
     ]
+    + [(awaited, "spinning", 1)]
     + [(scene, "host", 3) for scene in SCENES if scene not in (by_fast_path, future, unfollowed)],
 )
-def test_ctrl_c_at_every_place(scene: Scene, kind: str, step: int) -> None:
+def test_ctrl_c_at_every_place(scene: Scene, kind: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each place of the short scenes, and every third place of the others."""
-    device = of_kind(kind, seed=1)
+    device = of_kind("sim" if kind == "spinning" else kind, seed=1)
+    if kind == "spinning":  # as a GPU, at which an `await` may spin until the work is done
+        monkeypatch.setattr(device.driver, "works_alone", True)
+        patient = dataclasses.replace(config(), spin_budget_us=10e6)
+        monkeypatch.setattr("cuda_async.core.future.config", lambda: patient)
     with device:
         storage = words(1, count=64).sync()
         for _ in range(2):
@@ -189,6 +196,7 @@ def check(device: Device, storage: Storage, place: str) -> None:
             gc.collect()  # a graph that only the frames of a task's exception hold
     assert set(Read(storage).sync_on(device.new_stream()).tolist()) == {7}, place
     assert not [lease for lease in storage.leases if lease.active], place
+    assert len(set(device.idle_events)) == len(device.idle_events), place  # two operations would share an event
 
 
 @pytest.mark.slow

@@ -223,10 +223,10 @@ def test_another_thread_reads_between_launches(device: Device) -> None:
     thread.start()
     last = 0
     while thread.is_alive():
-        found = Read(cell).sync_on(other)
-        assert (np.asarray(found) == found[0]).all()
-        assert found[0] >= last
-        last = int(found[0])
+        seen = Read(cell).sync_on(other)
+        assert (np.asarray(seen) == seen[0]).all()
+        assert seen[0] >= last
+        last = int(seen[0])
     thread.join(60)
     assert not errors, errors
     assert Read(cell).sync_on(other)[0] == 300

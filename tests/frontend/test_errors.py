@@ -231,3 +231,20 @@ def test_what_is_no_function_is_no_kernel() -> None:
 def test_a_loop_that_a_failed_statement_would_leave_is_not_called_endless(leave: str) -> None:
     error = mistake("t = nothing\nwhile True:\n" + textwrap.indent(leave, "    "))
     assert {part.message for part in error.errors} == {"name 'nothing' is not defined"}
+
+
+@pytest.mark.parametrize("first", ["u = ct.erf(t)", "u = ct.erf(t) if k > 0 else ct.exp(t)", "u = ct.fma(t, t, t)"])
+def test_a_loop_is_endless_whatever_a_dropped_guess_has_failed_at(first: str) -> None:
+    """`t` is guessed to stay a whole number: there `u` fails, and `v`, which uses it, only for that."""
+    inner = f"t = 0\nfor k in range(n):\n    {first}\n    v = u + 1.0\n    t = t + 1.5\n"
+    error = mistake("while True:\n" + textwrap.indent(inner, "    "))
+    assert error.message == "the condition of this loop is always true, and nothing leaves it"
+
+
+def test_lines_of_a_lambda_are_counted_as_python_counts_them() -> None:
+    """A form feed and the separators of Unicode end no line of Python's."""
+    text = "\x0c\n# \x1c a \u2028 b\nadd = lambda a, b: a + nothing\n"
+    linecache.cache["<separators>"] = (len(text), None, re.findall(r"[^\n]*\n", text), "<separators>")
+    scope: dict[str, Any] = {}
+    exec(compile(text, "<separators>", "exec"), scope)
+    assert take_source(scope["add"]).lines == {3: "add = lambda a, b: a + nothing"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import functools
 import math
 import operator
@@ -112,7 +113,73 @@ def test_what_a_computed_function_reads_is_watched() -> None:
     assert result(reader(part(), N=3))[0] == 125
 
 
+OBJECTS = """
+@dataclass(frozen=True)
+class Line:
+    slope: int = 1
+    STEP = 1
+
+    def at(self, n):
+        return self.slope * n * BASE
+
+    @property
+    def twice(self):
+        return 2 * BASE
+
+    def __add__(self, other):
+        return other + BASE
+
+class Kind(enum.Enum):
+    ODD = 1
+
+    def rank(self):
+        return self.value * BASE
+
+LINE = Line()
+PAIR = (LINE, 2)
+
+def first(n, kind=Kind.ODD):
+    return max([USE])
+
+def reading(y: Mut):
+    y.store(first(2, Kind.ODD))
+"""
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "LINE.at(n)",
+        "Line(2).at(n)",
+        "LINE.twice",
+        "LINE + n",
+        "Kind.ODD.rank()",
+        "kind.rank()",
+        "PAIR[0].at(n)",
+        "n * LINE.STEP * BASE",
+    ],
+)
+def test_what_methods_of_a_computed_functions_objects_read_is_watched(use: str) -> None:
+    reader: Any = kernel(OBJECTS.replace("USE", use), BASE=3, dataclass=dataclass, enum=enum, __name__=__name__)
+    scope = reader.__wrapped__.__globals__
+    for scope["BASE"] in (3, 5):
+        assert result(reader(part()))[0] == scope["first"](2)
+
+
+def test_an_object_with_a_list_is_not_computed_with() -> None:
+    """Python would compute with the numbers of now, which may change."""
+    text = "def reading(y: Mut):\n    y.store(first(1))\n"
+    text = "def first(n):\n    return max([LISTS.items[n]])\n" + text
+    with pytest.raises(KernelTypeError, match="'LISTS' comes from outside the kernel"):
+        kernel(text, LISTS=Lists([1, 2]))(part()).sync()
+
+
 # Objects
+
+
+@dataclass(frozen=True)
+class Lists:
+    items: list[int]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,16 @@ def composed(f: Any, g: Any) -> Any:
 
 def either(a: Any, b: Any) -> Any:
     return a | b
+
+
+@dataclass
+class Adds:
+    """A function that is no key of a dict."""
+
+    by: int = 0
+
+    def __call__(self, a: Any, b: Any) -> Any:
+        return a + b + self.by
 
 
 def compositions(x: Any) -> Any:
@@ -209,6 +220,8 @@ def test_functions_and_identities_that_are_none() -> None:
     x = api.zeros((3,), i32).sync()
     with pytest.raises(ArgumentTypeError, match=r"kernels do not call np.maximum; write ct.max_tile"):
         api.scan(x, np.maximum, -1e9)
+    with pytest.raises(ArgumentTypeError, match=r"scan: function: an object of Adds may change.*frozen=True"):
+        api.scan(x, Adds(), 0)
     with pytest.raises(ArgumentTypeError, match="scan: function: expected one, got 3"):
         api.scan(x, 3, 0)  # type: ignore[arg-type]
     with pytest.raises(ArgumentTypeError, match="scan: identity: expected a number, got 'a'"):

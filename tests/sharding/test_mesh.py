@@ -60,6 +60,14 @@ def test_a_product_is_split_by_columns_and_then_by_rows() -> None:
     assert not ledger.races
 
 
+def test_reading_partial_sums_leaves_them_as_they_are() -> None:
+    with Mesh([Device.host()] * 3) as mesh:
+        x = mesh.shard(np.arange(6, dtype=np.float32).reshape(3, 2), axis=0).sync()
+        sums = mesh.map(lambda part: part.dup(), x, layout=PARTIAL).sync()
+        for read in (sums.numpy, sums.numpy, lambda: sums.to_numpy().sync(), lambda: sums.reshard(None).sync().numpy()):
+            np.testing.assert_array_equal(read(), [[6.0, 9.0]])
+
+
 # ---- several processes: here ranks that joined, with a thread for each --------------------------------------------
 
 

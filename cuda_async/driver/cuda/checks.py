@@ -21,8 +21,8 @@ class Unfollowed:
     """The checks of a stream's work that no waiter follows: the next one calls them.
 
     Attributes:
-        checks: the checks, each with the number of the last launch that named it. If it was called for an earlier
-            launch, it stays.
+        checks: the checks, each with the number of the last launch that named it. A check that was called for an
+            earlier launch stays, since the last one may fail, too.
         expects: functions that are called once, when a waiter comes that has nothing else to do.
     """
 

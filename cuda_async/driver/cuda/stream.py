@@ -31,10 +31,11 @@ _MIN_SLEEP_S = 20e-6
 _MAX_SLEEP_S = 500e-6
 _LATENESS = 0.01  # of a wait that sleeps: by so much of it the end may be seen late
 
-_MAX_UNFOLLOWED = 64  # checks of launches that no waiter follows; with more, those of finished work are called
+_MAX_UNFOLLOWED = 64  # checks of launches that no waiter follows; with more, a new run calls those of finished work
 
-# The handles of default streams: NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD.
-_AMBIENT = (0, 1, 2)
+# The handles of default streams: NULL, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD. Each names a stream of the current
+# context.
+_DEFAULT_STREAMS = (0, 1, 2)
 
 _launch, _launch_early, _launch_graph = cu.cuLaunchKernel, cu.cuLaunchKernelEx, cu.cuGraphLaunch
 _query, _record = cu.cuEventQuery, cu.cuEventRecord
@@ -53,6 +54,7 @@ class CudaFunction:
         self.handle = handle
 
     def __del__(self) -> None:
+        # A finalizer runs within any call, where it must not call the driver: `CudaDriver.collect` does.
         self._driver.garbage.append((cu.cuModuleUnload, self.module))
 
 
@@ -99,6 +101,7 @@ class CudaEvent(DriverEvent):
     def begin(self, errors: RunErrors) -> None:
         """Prepare a record behind work whose failures `errors` has."""
         self.errors = errors
+        # A copy: work behind the record adds its checks to `errors`, too.
         self._checks = tuple(errors.checks.items()) if errors.checks else None
         self._error = None
 
@@ -218,20 +221,20 @@ class CudaStream(DriverStream):
     """A CUDA stream that does not wait for the legacy default stream."""
 
     __slots__ = (
-        "__weakref__", "_captured", "_context", "_driver", "_entered", "_room", "_swept", "_unfollowed", "ambient",
-        "errors", "handle",
+        "__weakref__", "_captured", "_context", "_driver", "_entered", "_max_checks", "_sweep", "_unfollowed",
+        "ambient", "errors", "handle",
     )  # fmt: skip
 
     def __init__(self, driver: CudaDriver, handle: Any) -> None:
-        self.ambient = int(handle) in _AMBIENT
-        """Whether it is a default stream, that of the current context: each call needs the right one current."""
+        self.ambient = int(handle) in _DEFAULT_STREAMS
+        """Whether it is a default stream. Its handle is that of the current context's: each call makes ours current."""
         self._driver = driver
         self._context: PrimaryContext = driver.context
         self.handle = handle
         self._unfollowed = Unfollowed()
-        self._swept: CudaEvent | None = None  # recorded behind work that no waiter follows, to have its checks called
+        self._sweep: CudaEvent | None = None  # recorded behind work that no waiter follows, to have its checks called
         self.errors = RunErrors(self._unfollowed)
-        self._room = _MAX_UNFOLLOWED  # checks that a run may have before it is divided
+        self._max_checks = _MAX_UNFOLLOWED  # of a run, before it is divided
         self._captured: list[Check] | None = None  # the checks of a capture under way
         self._entered: list[bool] = []  # for each call of `enter` without its `leave`: whether the context was entered
 
@@ -268,21 +271,23 @@ class CudaStream(DriverStream):
         errors = self.errors
         # A long run is divided, so that its checks are called now and then, as those of many short runs are. Those that
         # cannot tell yet stay: dividing at each call then would be no use, and takes some 10 us.
-        if errors.used and (errors.followed or len(errors.checks) > self._room):
+        if errors.used and (errors.followed or len(errors.checks) > self._max_checks):
             self._begin()
 
     def _begin(self) -> None:
         """Begin a run, which has the checks of earlier runs that no waiter follows."""
-        if self._swept is not None and self._swept.query():
-            swept, self._swept = self._swept, None
-            if (failure := swept.failure()) is not None:
+        # The query of a finished sweep calls its checks, and drops them from those that no waiter follows.
+        if self._sweep is not None and self._sweep.query():
+            sweep, self._sweep = self._sweep, None
+            if (failure := sweep.failure()) is not None:
+                # As a check of the run that ends here it is one that no waiter follows, which the new run begins with.
                 self.errors.add((partial(raise_again, failure),))
-            swept.close()
+            sweep.close()
         self.errors = RunErrors(self._unfollowed)
-        self._room = len(self.errors.checks) + _MAX_UNFOLLOWED
-        if len(self.errors.checks) > _MAX_UNFOLLOWED and self._swept is None:
-            self._swept = CudaEvent(self._driver, timing=False)
-            self.record(self._swept)
+        self._max_checks = len(self.errors.checks) + _MAX_UNFOLLOWED
+        if len(self.errors.checks) > _MAX_UNFOLLOWED and self._sweep is None:
+            self._sweep = CudaEvent(self._driver, timing=False)
+            self.record(self._sweep)
 
     def followed(self) -> None:
         self.errors.follow()
@@ -432,20 +437,20 @@ class CudaStream(DriverStream):
             )
         if self.ambient:
 
-            def go(owner: CudaFunction = function) -> None:  # `owner`: as in `launcher`
+            def launch_in_context(owner: CudaFunction = function) -> None:  # `owner`: as in `launcher`
                 context.call(launch, *arguments)
 
-            return go
+            return launch_in_context
 
-        def go_anywhere(owner: CudaFunction = function) -> None:
-            # Nearly always this is the driver's call alone.
+        # `PrimaryContext.direct` written out: nearly always this is the driver's call alone.
+        def launch_directly(owner: CudaFunction = function) -> None:
             if not context.usable:
                 context.check()
             result = launch(*arguments)
             if result[0] is not success:
                 context.refused(launch, arguments, result)
 
-        return go_anywhere
+        return launch_directly
 
     def begin_capture(self) -> None:
         # Relaxed: calls of other threads, and on other streams of this one, are not restricted in the capture.

@@ -3,8 +3,8 @@
     t = load_tile(x, i, 0) : bf16<1x65536>          hold_row(x, i, 0) {row = 0, parts = 8}
     m = reduce_max(t)                               for c in range(8):
     y = exp(t - m)                        -->           t = held_slice(c) : bf16<1x8192>
-    store_mut(z, y)                                     most = max(most, t)
-                                                    m = reduce_max(most)
+    store_mut(z, y)                                     total = max(total, t)
+                                                    m = reduce_max(total)
                                                     for c in range(8):
                                                         t = held_slice(c) : bf16<1x8192>
                                                         store_view(z, exp(t - m), i, c)
@@ -218,8 +218,8 @@ class _HeldRows(Copier):
         self._loads = () if held is None else held.loads
         self._held: dict[Op, int] = {load: row for row, load in enumerate(self._loads)}  # the number of a held row
         self._held_by_result = {load.result: load for load in self._loads}
-        self._kept: dict[Value, Value] = {}
-        """The tiles of the last slice that the pass before has left in registers, by the source's values."""
+        self._in_registers: dict[Value, Value] = {}
+        """The tiles of the last slice that the pass before has computed and left, by the source's values."""
 
     def function(self, source: Function) -> Function:
         rest = [op for op in source.body.operations if not self._row.has(op)]
@@ -240,13 +240,13 @@ class _HeldRows(Copier):
         builder.location = load.location
         axis, shape = self._row.axes[load.result], self._row.shape(load.result, self._parts)
         if isinstance(load, LoadMut):
-            index = tuple(builder.value(TileBlockId(axis=each)) for each in range(len(shape)))
+            index = tuple(builder.value(TileBlockId(axis=i)) for i in range(len(shape)))
         else:
             index = tuple(self.values.get(value, value) for value in load.index)
         x = self.values[load.operands[0]]
         row = self._held[load]
         beside = sum(_nbytes(other) for other in self._passes.loads if other not in self._held)
-        bulk = beside <= MAX_BULK_BESIDE and (isinstance(load, LoadMut) or load.bulk)  # a bulk copy is TMA's
+        bulk = beside <= MAX_BULK_BESIDE and (isinstance(load, LoadMut) or load.bulk)  # not with `tma=DISABLED`
         # Slices that are read all at once (`_extreme`) arrive sooner by one copy than by several: softmax of 65536 bf16
         # 0.92 and 0.90 of a copy on an H200.
         first = self._passes.ends[self._passes.users(load)[0]]
@@ -277,17 +277,17 @@ class _HeldRows(Copier):
             for op in reductions:
                 self._extreme(op, number)
             return
-        # What the pass before has kept, and the work whose results this pass keeps.
-        begun, shared = self._kept, self._shared_work(number)
-        self._kept = {}
+        # The tiles that the pass before has left, and the operations whose results this pass leaves.
+        computed, shared = self._in_registers, self._shared_work(number)
+        self._in_registers = {}
         last = builder.constant(parts - 1)
         totals: list[Value] = []
         for op in reductions:
             dtype = _folded_in(op)
             totals.append(builder.constant(_identity(op, dtype), dtype, self._row.shape(op.x, parts)))
-        if begun:
-            totals = self._folds(number, last, totals, begun)
-        looped = parts - bool(begun or shared)  # slices in the loop
+        if computed:
+            totals = self._folds(number, last, totals, computed)
+        looped = parts - bool(computed or shared)  # slices in the loop
         carried = [Value(total.type) for total in totals]
         start, stop, step = builder.constant(0), builder.constant(looped), builder.constant(1)
         part = Value(start.type, "part")
@@ -296,7 +296,7 @@ class _HeldRows(Copier):
         builder.location = ends[0].location
         loop = For(start=start, stop=stop, step=step, carried=tuple(totals), body=body)
         totals = list(builder.add(loop).results)
-        if shared and not begun:  # a pass that begins with the last slice has none to keep
+        if shared and not computed:  # a pass that begins with the last slice has none to leave
             totals = self._folds(number, last, totals, {}, shared)
         for op, total in zip(reductions, totals, strict=True):
             builder.location = op.location
@@ -315,15 +315,15 @@ class _HeldRows(Copier):
             return set()
         if any(load.result.tile.dtype.bits > NARROW_BITS for load in self._loads):
             return set()  # slices of f32 take twice the registers
-        both = set(self._passes.work[number]) & set(self._passes.work[number + 1])
-        return {op for op in both if _takes_long(op) and not self._row.reduces(op)}
+        common = set(self._passes.work[number]) & set(self._passes.work[number + 1])
+        return {op for op in common if _takes_long(op) and not self._row.reduces(op)}
 
     def _folds(
         self,
         number: int,
         part: Value,
         totals: Sequence[Value],
-        begun: Mapping[Value, Value],
+        computed: Mapping[Value, Value],
         shared: Collection[Op] = (),
     ) -> list[Value]:
         """Append a pass over one slice; return the reductions with it.
@@ -332,30 +332,30 @@ class _HeldRows(Copier):
             number: the number of the pass.
             part: the number of the slice.
             totals: the reductions of the slices before.
-            begun: tiles of this slice that the pass before has computed.
+            computed: tiles of this slice that the pass before has computed.
             shared: the operations whose results the next pass needs.
         """
         outside = dict(self.values)  # tiles of a slice are no values of the next one
         reductions = [op for op in self._passes.ends[number] if isinstance(op, Reduce)]
         for op in self._passes.work[number]:
             self.builder.location = op.location
-            if op.results and op.result in begun:
-                self.values[op.result] = begun[op.result]
+            if op.results and op.result in computed:
+                self.values[op.result] = computed[op.result]
             elif op not in reductions:
                 self._slice(op, part, number)
         folded: list[Value] = []
         for op, total in zip(reductions, totals, strict=True):
             self.builder.location = op.location
             folded.append(self._folded(op, total, _folded_in(op)))
-        self._kept = {op.result: self.values[op.result] for op in shared}
+        self._in_registers = {op.result: self.values[op.result] for op in shared}
         self.values = outside
         return folded
 
     def _is_read_alone(self, end: Op) -> bool:
-        """Whether an end is an extreme of a held row of f16 or bf16, as it lies.
+        """Whether an end is an extreme of a held row of f16 or bf16, as loaded.
 
-        One instruction then compares several elements. They are read all at once (`_extreme`), which takes the slices'
-        elements of each thread to be those of the whole row.
+        One instruction then compares several elements. The row is read as one slice (`_extreme`). So each thread has
+        to have the same elements of the whole row as of the slices that it copied.
         """
         load = self._held_by_result.get(end.x) if isinstance(end, ReduceExtreme) else None
         if load is None or not end.operands[0].tile.dtype.is_half:
@@ -366,7 +366,7 @@ class _HeldRows(Copier):
         return extended(slices, whole) == _slice_layout(tensor, whole, self._warps)[0]
 
     def _arrives(self, load: Op, number: int) -> bool:
-        """Whether a pass is the first that reads a held row: it waits for the slices."""
+        """Whether a pass is the first that reads a held row, and so waits for its slices."""
         return self._passes.users(load)[0] == number
 
     def _extreme(self, op: Reduce, number: int) -> None:
@@ -540,7 +540,7 @@ def lower_held_slice(op: HeldSlice, context: LoweringContext) -> None:
 
 
 def _groups(context: LoweringContext) -> int:
-    """Groups of `cp.async` that were begun for rows."""
+    """Groups of `cp.async` that were begun for rows so far, one for each slice."""
     return sum(held.parts for held in context.held.values() if held.counter is None)
 
 
@@ -549,6 +549,7 @@ def _wait(op: HeldSlice, held: HeldPlace, context: LoweringContext) -> None:
     builder, part = context.builder, context.lowered[op.part]
     whole = op.shape != held.shape
     if held.counter is None:
+        # By slice, the groups that were begun behind its own, which may still be under way (`cp.async.wait_group`).
         later = tuple(_groups(context) - held.group - 1 - number for number in range(held.parts))
         # Groups end in the order in which they are begun, so the last one stands for all.
         builder.add(SliceWait(part=builder.constant(held.parts - 1) if whole else part, later=later, bulk=False))

@@ -44,8 +44,8 @@ def assume_bounds_upper(frame: Frame, x: Any, upper: Any) -> Any:
 @operation
 def assume_div_by(frame: Frame, x: Any, by: Any) -> Any:
     divisor = constant_int(frame, by, "assume_div_by: the divisor")
-    if isinstance(x, int):
-        if divisor == 0 or x % divisor:
+    if isinstance(x, int) and divisor >= 1:  # the operation refuses any other divisor
+        if x % divisor:
             frame.type_error(
                 f"assume_div_by: the constant {x} is not divisible by {divisor}",
                 remedy="Assumptions must hold; a constant needs none.",

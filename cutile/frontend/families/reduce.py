@@ -152,17 +152,6 @@ def scan(frame: Frame, x: Any, axis: Any, reverse: Any, identity: Any, function:
     return tuple(tiles) if together else tiles[0]
 
 
-@operation
-def scan_sum(frame: Frame, x: Any, axis: Any, reverse: Any = markers.reverse.FORWARD, identity: Any = 0) -> Any:
-    backward = marker_of(frame, reverse, markers.reverse, "scan_sum") is markers.reverse.REVERSE
-    if not is_number(identity) or identity != 0:
-        frame.type_error(
-            f"scan_sum: the identity of a sum is 0, got {describe(identity)}",
-            remedy="Add what it should begin with to the result.",
-        )
-    return _running(frame, tile_of(frame, x, "scan_sum"), axis, backward, 0, arith.Add, "scan_sum")
-
-
 def _running(frame: Frame, tile: Value, axis: Any, backward: bool, identity: Any, op: type[Op], what: str) -> Value:
     """Running results of an operation of two elements."""
 
@@ -197,6 +186,17 @@ def _running_by(name: str, op: type[Op]) -> Handler:
         return frame.emit(Convert(x=total, dtype=dtype)) if widened else total
 
     return running
+
+
+@operation
+def scan_sum(frame: Frame, x: Any, axis: Any, reverse: Any = markers.reverse.FORWARD, identity: Any = 0) -> Any:
+    backward = marker_of(frame, reverse, markers.reverse, "scan_sum") is markers.reverse.REVERSE
+    if not is_number(identity) or identity != 0:
+        frame.type_error(
+            f"scan_sum: the identity of a sum is 0, got {describe(identity)}",
+            remedy="Add what it should begin with to the result.",
+        )
+    return _running_by("scan_sum", arith.Add)(frame, x, axis, backward)
 
 
 OPERATIONS["cumsum"] = _running_by("cumsum", arith.Add)

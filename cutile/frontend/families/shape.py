@@ -29,10 +29,10 @@ def with_new_axes(frame: Frame, tile: Value, items: Sequence[Any], node: ast.AST
         KernelTypeError: there is anything else between the brackets.
     """
     shape = tile.tile.shape
-    simple = all(each is None or each is ... or (isinstance(each, slice) and each == _WHOLE) for each in items)
-    slices = sum(isinstance(each, slice) for each in items)
-    dots = sum(each is ... for each in items)
-    if not simple or dots > 1 or slices > len(shape):
+    only_axes = all(item is None or item is ... or (isinstance(item, slice) and item == _WHOLE) for item in items)
+    slices = sum(isinstance(item, slice) for item in items)
+    dots = sum(item is ... for item in items)
+    if not only_axes or dots > 1 or slices > len(shape):
         frame.type_error(
             f"{describe(tile)} cannot be indexed with [] but to add axes, as in tile[:, None]",
             node,
@@ -40,14 +40,14 @@ def with_new_axes(frame: Frame, tile: Value, items: Sequence[Any], node: ast.AST
             "elements by their places, ct.reduce_sum(tile, axis) and its kin reduce, and ct.gather(x, index) chooses "
             "elements in memory.",
         )
-    left = iter(shape)
+    remaining = iter(shape)
     extents: list[int] = []
     for item in items:
         if item is ...:
-            extents += [next(left) for _ in range(len(shape) - slices)]
+            extents += [next(remaining) for _ in range(len(shape) - slices)]
         else:
-            extents.append(1 if item is None else next(left))
-    extents += left  # as if `...` stood at the end
+            extents.append(1 if item is None else next(remaining))
+    extents += remaining  # as if `...` stood at the end
     if tuple(extents) == shape:
         return tile
     return of_weak(frame, frame.emit(Reshape(x=tile, shape=tuple(extents))), tile)
@@ -181,7 +181,7 @@ def cat(frame: Frame, x: Any, y: Any = None, axis: Any = None) -> Any:
         items = (x, y)
     if not items:
         frame.type_error("cat of no tiles", remedy="Give it a tuple of at least one tile.")
-    tiles: list[Value] = [tile_of(frame, each, "cat") for each in items]
+    tiles: list[Value] = [tile_of(frame, item, "cat") for item in items]
     where = axis_of(frame, axis, len(tiles[0].tile.shape), "cat")
     while len(tiles) > 1:  # by pairs, so that an element is moved once for each doubling of the tile
         pairs = [tiles[at : at + 2] for at in range(0, len(tiles), 2)]
@@ -194,19 +194,20 @@ def _cyclic(ct: Language, x: Term, axis: int, start: int, step: int) -> Term:
 
     `step` is 1, or -1 for the reverse order, which begins at the last element.
     """
-    extent = x.shape[axis]
-    alone = tuple(extent if each == axis else 1 for each in range(len(x.shape)))
-    along = ct.iota((extent,), i32, start, step)
-    inside = ct.select(along < extent, along, along - extent) if start and step == 1 else along
-    return ct.take_along_axis(x, ct.broadcast(ct.reshape(inside, alone), x.shape), axis)
+    length = x.shape[axis]
+    places = ct.iota((length,), i32, start, step)
+    if start and step == 1:
+        places = ct.select(places < length, places, places - length)
+    shape = tuple(length if i == axis else 1 for i in range(len(x.shape)))
+    return ct.take_along_axis(x, ct.broadcast(ct.reshape(places, shape), x.shape), axis)
 
 
 @composed
 def flip(ct: Language, x: Any, axis: Any = None) -> Any:
     tile = Term(ct.frame, tile_of(ct.frame, value_of(x), "flip"))
     for along in axes_of(ct.frame, value_of(axis), len(tile.shape), "flip"):
-        extent = tile.shape[along]
-        tile = _cyclic(ct, tile, along, extent - 1, -1) if extent > 1 else tile
+        length = tile.shape[along]
+        tile = _cyclic(ct, tile, along, length - 1, -1) if length > 1 else tile
     return tile
 
 
@@ -225,10 +226,10 @@ def repeat(ct: Language, x: Any, count: Any, axis: Any) -> Any:
     times = constant_int(ct.frame, value_of(count), "repeat: the count")
     if times < 1:
         ct.frame.type_error(f"repeat: the count is {times}", remedy="It is at least 1: every extent of a tile is.")
-    before, extent, behind = tile.shape[:along], tile.shape[along], tile.shape[along + 1 :]
-    apart = ct.reshape(x, (*before, extent, 1, *behind))
-    repeated = ct.broadcast(apart, (*before, extent, times, *behind))
-    return ct.reshape(repeated, (*before, extent * times, *behind))
+    before, length, behind = tile.shape[:along], tile.shape[along], tile.shape[along + 1 :]
+    columns = ct.reshape(x, (*before, length, 1, *behind))
+    repeated = ct.broadcast(columns, (*before, length, times, *behind))
+    return ct.reshape(repeated, (*before, length * times, *behind))
 
 
 @composed
@@ -238,19 +239,24 @@ def insert(ct: Language, x: Any, part: Any, index: Any) -> Any:
         ct.frame.type_error(
             f"insert: the part must be of {tile.dtype}, got {piece.dtype}", remedy="Convert it: part.astype(x.dtype)."
         )
-    cut = extract_op(ct.frame, value_of(x), value_of(index), piece.shape, "insert")
-    cut.infer()  # checks the shapes
+    extraction = extract_op(
+        ct.frame, value_of(x), value_of(index), piece.shape, "insert"
+    )  # of the part that it replaces
+    extraction.infer()  # checks the shapes
+    # An element is within the part if the number of its part is the index, along each axis that has several parts.
     within: Any = None
-    for axis, (at, have, take) in enumerate(zip(cut.index, tile.shape, piece.shape, strict=True)):
-        if have > take:
-            alone = tuple(have if each == axis else 1 for each in range(len(tile.shape)))
-            here = ct.reshape(ct.iota((have,)) // take, alone) == ct.clamp(Term(ct.frame, at), 0, have // take - 1)
+    for axis, (number, length, size) in enumerate(zip(extraction.index, tile.shape, piece.shape, strict=True)):
+        if length > size:
+            shape = tuple(length if i == axis else 1 for i in range(len(tile.shape)))
+            last = length // size - 1
+            here = ct.reshape(ct.iota((length,)) // size, shape) == ct.clamp(Term(ct.frame, number), 0, last)
             within = here if within is None else within & here
     if within is None:
         return part
+    # The part stands at the place of every part, and is selected in one.
     pairs = tuple(zip(tile.shape, piece.shape, strict=True))
-    apart = ct.reshape(part, tuple(extent for _, take in pairs for extent in (1, take)))
-    repeated = ct.broadcast(apart, tuple(extent for have, take in pairs for extent in (have // take, take)))
+    split = ct.reshape(part, tuple(extent for _, size in pairs for extent in (1, size)))
+    repeated = ct.broadcast(split, tuple(extent for length, size in pairs for extent in (length // size, size)))
     return ct.select(within, ct.reshape(repeated, tile.shape), x)
 
 
@@ -264,7 +270,7 @@ def _is_u64(index: Any) -> TypeGuard[Value]:
 
 
 def extract_op(frame: Frame, x: Any, index: Any, shape: Any, what: str) -> Extract:
-    """The part of a tile at an index; `what` is the call that names the part."""
+    """The part of a tile at an index; `what` is the name of the call, for errors."""
     tile = tile_of(frame, x, what)
     part = shape_of(frame, shape, what)
     items = items_of(index) if isinstance(index, tuple) else (index,)
@@ -274,17 +280,17 @@ def extract_op(frame: Frame, x: Any, index: Any, shape: Any, what: str) -> Extra
             f"got the shape {part} and {len(items)} indices",
             remedy="Reshape the part if you need fewer axes.",
         )
-    for axis, (have, take, at) in enumerate(zip(tile.tile.shape, part, items, strict=True)):
-        if isinstance(at, int) and not 0 <= at < max(have // take, 1):
+    for axis, (length, size, number) in enumerate(zip(tile.tile.shape, part, items, strict=True)):
+        if isinstance(number, int) and not 0 <= number < max(length // size, 1):
             frame.type_error(
-                f"{what}: index {at} along axis {axis}; there are {have // take} parts of {take}",
+                f"{what}: index {number} along axis {axis}; there are {length // size} parts of {size}",
                 remedy="The index counts in parts, from 0.",
             )
     # A u64 stays one here. From 2**63 on its i64 would be negative, and clamped to the first part in place of the last.
-    scalars = [each if _is_u64(each) else index_scalar(frame, each, what) for each in map(plain, items)]
-    for axis, (have, take) in enumerate(zip(tile.tile.shape, part, strict=True)):
+    scalars = [item if _is_u64(item) else index_scalar(frame, item, what) for item in map(plain, items)]
+    for axis, (length, size) in enumerate(zip(tile.tile.shape, part, strict=True)):
         if scalars[axis].tile.dtype is not i32:
-            scalars[axis] = index_between(frame, scalars[axis], 0, max(have // take, 1) - 1)
+            scalars[axis] = index_between(frame, scalars[axis], 0, max(length // size, 1) - 1)
     return Extract(x=tile, index=tuple(scalars), shape=part)
 
 

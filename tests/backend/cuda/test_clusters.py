@@ -12,6 +12,7 @@ from cutile.backend.cuda.ops import (
 )
 from cutile.dtypes import bf16
 from cutile.ir.control import If
+from tests.backend.cuda import test_batches
 from tests.backend.cuda.programs import compiled, gemm_program, lowered, source, tensor_maps, written
 from tests.backend.cuda.test_compile import assert_clean
 from tests.backend.cuda.test_specialise import GEMM, column_major, refusal, types
@@ -80,3 +81,14 @@ def test_blocks_share_only_what_both_need(change: tuple[str, str], shared: list[
     assert made.facts["cluster"] == max(shared)
     loads = [op for op in made.walk() if isinstance(op, TmaLoad)]
     assert [op.attributes["cluster"] for op in loads] == shared
+
+
+def test_groups_of_a_batch_have_as_many_rows_as_those_of_one_product() -> None:
+    """The rasterisation counts clusters along the axis of the rows, which is the second one of a batch's grid."""
+    programs = (written(GEMM, types((128, 256))), written(test_batches.BATCH, test_batches.types((128, 256))))
+    for cluster in (2, 4):
+        functions = [lowered(program, num_cta_in_cga=cluster) for program in programs]
+        indices = [{op for op in function.walk() if isinstance(op, TileIndex)} for function in functions]
+        assert [{op.along - op.rows for op in ops} for ops in indices] == [{0}, {0}]
+        one, batch = ({op.group for op in ops} for ops in indices)
+        assert one == batch

@@ -74,11 +74,13 @@ class Place:
         k: the index of the loop around; None outside of loops.
         inside: whether tensors have a tile of that index.
         deep: loops and branches around.
+        counter: a variable of the loop around that counts its iterations; None without one.
     """
 
     k: str | None = None
     inside: bool = False
     deep: int = 0
+    counter: str | None = None
 
 
 @dataclass
@@ -211,7 +213,8 @@ class Loops:
         """An index along K."""
         if place.k is None:
             return "0"
-        return self.pick((place.k, place.k, place.k, place.k, f"{place.k} + 1", "0"))
+        counted = (place.counter,) * 4 if place.counter is not None else ()
+        return self.pick((place.k, place.k, place.k, place.k, f"{place.k} + 1", "0", *counted))
 
     def brought_back(self, sums: str, columns: int) -> str:
         """What is computed of sums: whole numbers from -2 to 2, in the dtype of operands."""
@@ -371,8 +374,11 @@ class Loops:
         inside = ("n", "n", "n", "1, n", "0, n, 2", "n // 2, n", "n - 1, -1, -1")
         outside = ("m", "i % 3", "i % 3, n", "m, n", "2", "j, i % 3 + 1")
         bounds = self.pick((*inside, *outside))
-        lines = self.block(Place(k, bounds in inside, place.deep + 1))
-        return [f"for {k} in range({bounds}):", *(f"    {line}" for line in lines)]
+        counter = self.name("q") if self.rarely(3) else None
+        lines = self.block(Place(k, bounds in inside, place.deep + 1, counter))
+        begin = [] if counter is None else [f"{counter} = ct.i32(0)"]
+        lines += [] if counter is None else [f"{counter} = {counter} + 1"]
+        return [*begin, f"for {k} in range({bounds}):", *(f"    {line}" for line in lines)]
 
     def branch(self, place: Place) -> list[str]:
         """A branch."""

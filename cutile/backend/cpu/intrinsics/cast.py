@@ -14,7 +14,8 @@ from cutile.backend.cpu.intrinsics._seam import define, ir, llvm, types, unary
 from cutile.conversion import NEAREST_EVEN, NEGATIVE_INF, POSITIVE_INF, ZERO
 from cutile.dtypes import STORAGE_DTYPES, DTypeLike, bf16, f16
 
-_HALF, _I16, _I32 = ir.HalfType(), ir.IntType(16), ir.IntType(32)
+_HALF, _FLOAT, _DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
+_I16, _I32, _I64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
 
 
 def f16_value_of(builder: Any, arguments: list[Any]) -> Any:
@@ -43,9 +44,9 @@ def _bf16_rounded(builder: Any, x: Any) -> Any:
     # upper half exactly where it is rounded up: above the middle, and at the middle if it is odd.
     bits = builder.bitcast(x, _I32)
     odd = builder.and_(builder.lshr(bits, ir.Constant(_I32, 16)), ir.Constant(_I32, 1))
-    moved = builder.add(bits, builder.add(odd, ir.Constant(_I32, 0x7FFF)))
+    rounded = builder.add(bits, builder.add(odd, ir.Constant(_I32, 0x7FFF)))
     quiet = builder.or_(bits, ir.Constant(_I32, 0x400000))  # rounding up could turn a NaN into infinity
-    return builder.select(builder.fcmp_unordered("uno", x, x), quiet, moved)
+    return builder.select(builder.fcmp_unordered("uno", x, x), quiet, rounded)
 
 
 def bf16_bits_of(builder: Any, arguments: list[Any]) -> Any:
@@ -111,8 +112,6 @@ to_odd = unary(define("to_odd", to_odd_bits), _odd_type)
 # How the names end, and the rounding.
 DIRECTIONS = {"": NEAREST_EVEN, "_upward": POSITIVE_INF, "_downward": NEGATIVE_INF, "_to_zero": ZERO}
 
-_FLOAT, _DOUBLE, _I64 = ir.FloatType(), ir.DoubleType(), ir.IntType(64)
-
 
 def _only(kind: Any, result: Any) -> Any:
     """The result's type, for an argument of one type alone."""
@@ -148,9 +147,8 @@ def _rounder(dtype: DTypeLike, suffix: str) -> Any:
     def emit(builder: Any, arguments: list[Any]) -> Any:
         bits = encoding.encode(builder, dtype, arguments[0], DIRECTIONS[suffix])
         if dtype is f16:
-            return builder.fpext(builder.bitcast(bits, ir.HalfType()), _FLOAT)
-        wide = ir.IntType(32)
-        return builder.bitcast(builder.shl(builder.zext(bits, wide), ir.Constant(wide, 16)), _FLOAT)
+            return f16_value_of(builder, [bits])
+        return bf16_value_of(builder, [bits])
 
     return unary(define(f"{dtype.name}_round{suffix}", emit), _only(types.float32, types.float32))
 
@@ -184,11 +182,11 @@ def _stepped(builder: Any, near: Any, above: Any, below: Any, suffix: str) -> An
     one, zero = ir.Constant(bits_type, 1), ir.Constant(bits_type, 0)
     bits = builder.bitcast(near, bits_type)
     negative = builder.icmp_signed("<", bits, zero)
-    nothing = builder.fcmp_ordered("==", near, ir.Constant(near.type, 0.0))
+    is_zero = builder.fcmp_ordered("==", near, ir.Constant(near.type, 0.0))
     sign = ir.Constant(bits_type, -(1 << (bits_type.width - 1)))
-    up = builder.select(nothing, one, builder.select(negative, builder.sub(bits, one), builder.add(bits, one)))
+    up = builder.select(is_zero, one, builder.select(negative, builder.sub(bits, one), builder.add(bits, one)))
     down = builder.select(
-        nothing, builder.or_(sign, one), builder.select(negative, builder.add(bits, one), builder.sub(bits, one))
+        is_zero, builder.or_(sign, one), builder.select(negative, builder.add(bits, one), builder.sub(bits, one))
     )
     if suffix == "_upward":
         rounded = builder.select(above, up, bits)
@@ -216,13 +214,13 @@ def _single(suffix: str) -> Any:
 def _double(suffix: str, signed: bool) -> Any:
     """An integer of 64 bits as an f64, rounded to a side.
 
-    Its halves are exact as f64, and so is the error of their sum.
+    Its halves are exact as f64, and so is the error of their sum (Fast2Sum: the upper half is 0 or the larger one).
     """
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         (x,) = arguments
-        half = ir.Constant(_I64, 32)
-        upper = builder.ashr(x, half) if signed else builder.lshr(x, half)
+        width = ir.Constant(_I64, 32)  # bits of the lower half
+        upper = builder.ashr(x, width) if signed else builder.lshr(x, width)
         high = builder.fmul(
             (builder.sitofp if signed else builder.uitofp)(upper, _DOUBLE), ir.Constant(_DOUBLE, 2.0**32)
         )
@@ -247,7 +245,7 @@ def _saturated(bits: int, signed: bool) -> Any:
     A number beyond the range gives the nearest integer in it, NaN gives 0.
     """
     kind, lowest = ir.IntType(bits), -(2 ** (bits - 1)) if signed else 0
-    beyond = 2 ** (bits - signed)
+    beyond = 2 ** (bits - signed)  # the first integer above the range
     machine = ir.IntType(max(bits, 32))  # machines convert vectors of floats to vectors of words, and no shorter ones
 
     def emit(builder: Any, arguments: list[Any]) -> Any:

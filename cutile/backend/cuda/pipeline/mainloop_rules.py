@@ -65,26 +65,27 @@ from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Permute, Reshape
 
 CLUSTERS = (1, 2, 4, 8)
-"""Blocks that a cluster may have, where all kinds of device of an architecture are to take it."""
+"""Thread blocks of a cluster: powers of two up to 8, the most that every device takes."""
 DELAYED_WARPGROUPS = 2
-"""Warpgroups that share a tile with a delayed epilogue. A single one has small tiles, of which a thread block has one;
-three have no registers left."""
-MAX_DELAYED_PIECES = 4
-"""Pieces of a delayed result: each is some hundred instructions under a product."""
+"""Warpgroups that share a tile with a delayed epilogue. One warpgroup has small tiles, of which a thread block has one,
+and no next one to delay it to. Three warpgroups have no registers left."""
+MAX_DELAYED_SUBTILES = 4
+"""Subtiles of a delayed result. Each is stored under a product of its own, and is some hundred instructions there."""
 MAX_DELAYED_SUMS = 128
 """Accumulator registers of a thread: 128, and 64 words of the delayed result, leave 32 of its 224 to the rest."""
 MAX_WHOLE_ROWS = 16
 """Rows of a swapped product that one thread block of a cluster adds up alone. In two parts of 8 rows, 16 x 4096 x 4096
 runs at 0.985 of the speed; in parts, 32 x 2048 x 8192 runs at 1.019."""
 PINGPONG_WARPGROUPS = 2
-"""Warpgroups of a ping-pong kernel."""
+"""Warpgroups of a ping-pong kernel: the order barriers hand the tensor cores from one to the other."""
 PINGPONG_WARPS = 4
 """Warps that the author asks for (`num_worker_warps`) to have ping-pong: those of one tile block."""
-NARROW_COLUMNS = 16
-"""Columns of a subtile of a ping-pong kernel's epilogue, so that nothing spills."""
+# `stmatrix` writes so many columns of a warp's rows to shared memory at once. The epilogue of a ping-pong kernel has
+# subtiles of no more, so that nothing spills.
+STMATRIX_COLUMNS = NARROW_COLUMNS = 16
 MAX_PINGPONG_SUMS = (192, 112, 0)
-"""Accumulator registers of a thread of a ping-pong kernel, without spills: where conversions alone follow the main
-loop; where more does, on all columns at once; beside partial accumulators, for which there is no room."""
+"""Accumulator registers of a thread of a ping-pong kernel, without spills: with conversions alone behind the main loop;
+with another epilogue, on all columns at once; with partial accumulators, for which there is no room."""
 MAX_THREE_WARPGROUP_SUMS = (100, 80, 64)
 """The same of three warpgroups. The four warpgroups of the block are launched with 128 registers a thread, and those of
 one instruction have to fit into these. The epilogue has the 160 that a consumer thread then takes over."""
@@ -99,12 +100,14 @@ def plan_mainloop(kernel: Kernel, arch: Architecture, options: CompileOptions) -
         Refused: the kernel has no main loop, or no plan of one fits; the text says why.
     """
     kernel.require_specialisable(arch)
+    # Stages fill the shared memory of a multiprocessor, and register reallocation its registers. Thread blocks that
+    # share a multiprocessor have the plan of `rules.py`.
     require(options.occupancy in (None, 1), asked_for(Lack.OCCUPANCY, options.occupancy))
     loop = _only_loop(kernel)
-    how = instructions_of(kernel.products[0], kernel.definitions)
-    by_rows = how.atom is None or how.rows % (WGMMA_ROWS * how.warpgroups) == 0
-    require(by_rows, f"two warpgroups share the columns of a product of {how.rows} rows")
-    return with_stages(_Rules(kernel, loop, kernel.products[0], how, options).plan(), kernel, arch)
+    instructions = instructions_of(kernel.products[0], kernel.definitions)
+    by_rows = instructions.atom is None or instructions.rows % (WGMMA_ROWS * instructions.warpgroups) == 0
+    require(by_rows, f"two warpgroups share the columns of a product of {instructions.rows} rows")
+    return with_stages(_Rules(kernel, loop, kernel.products[0], instructions, options).plan(), kernel, arch)
 
 
 def _only_loop(kernel: Kernel) -> For:
@@ -124,56 +127,59 @@ class _Rules:
         kernel: the kernel.
         loop: its main loop.
         product: the product in the loop.
-        how: the product's instructions.
+        instructions: the product's instructions.
         options: the author's.
     """
 
     kernel: Kernel
     loop: For
     product: Mma
-    how: Instructions
+    instructions: Instructions
     options: CompileOptions
 
     def plan(self) -> Plan:
         """The plan without the number of stages."""
-        kernel, loop, product, how = self.kernel, self.loop, self.product, self.how
+        kernel, loop, product, instructions = self.kernel, self.loop, self.product, self.instructions
+        warpgroups = instructions.warpgroups
         pingpong = self._asks_for_pingpong()
         operands = [operand_of(value, axis, kernel, loop) for value, axis in ((product.a, 1), (product.b, 0))]
         tiles, left, right = self._cluster(operands, alone=bool(kernel.guards) or kernel.stores_views)
         self._require_products_alone((left, right))
         accumulator = self._accumulator(left, right)
-        store = only_store_of(kernel, loop, how.warpgroups) if how.by_instruction else None
+        # `stmatrix` writes accumulators in the layout of `wgmma`.
+        store = only_store_of(kernel, loop, warpgroups) if instructions.by_instruction else None
         narrow = pingpong and cut_epilogue(kernel.function, loop, NARROW_COLUMNS) is not kernel.function
         if pingpong:
             self._require_pingpong(store, tiles)
             accumulator = pingpong_accumulator((accumulator.shape[0], accumulator.shape[1]))
-            more = kernel.computes_behind(loop) and not narrow
-            self._require_held("a group alone", MAX_PINGPONG_SUMS, accumulator, held_by_each_warpgroup, more)
-        promote_columns, interval = how.promotion(product.a.tile.shape[1], by_iterations=self._counts_in_i32)
+            computes = kernel.computes_behind(loop) and not narrow
+            self._require_held("a group alone", MAX_PINGPONG_SUMS, accumulator, held_by_each_warpgroup, computes)
+        promote_columns, interval = instructions.promotion(product.a.tile.shape[1], by_iterations=self._counts_in_i32)
         dot = Dot(
             *(product, left, right, accumulator),
             fresh=False,
-            simt=how.atom is None,
-            a_from_registers=how.a_from_registers,
+            simt=instructions.atom is None,
+            a_from_registers=instructions.a_from_registers,
             promote_columns=promote_columns,
             promote_interval=interval,
         )
-        schedule = PingPong() if pingpong else division(kernel, loop, dot, how.warpgroups, tiles, self.options)
+        schedule = PingPong() if pingpong else division(kernel, loop, dot, warpgroups, tiles, self.options)
         if isinstance(schedule, Cooperative) and self._may_delay(tiles, store):
             schedule = replace(schedule, delayed=True)
         few_rows = kernel.transposes(loop) and product.acc.tile.shape[1] <= MAX_WHOLE_ROWS
         if isinstance(schedule, SplitK) and schedule.parts and few_rows:
             schedule = replace(schedule, parts=1)
         subtile = accumulator.shape[1]
-        if subtile % NARROW_COLUMNS == 0:  # a panel of the 16-bit result: the widest swizzle that divides its rows
+        if subtile % STMATRIX_COLUMNS == 0:  # columns of the 16-bit result in the widest swizzle that divides its rows
             subtile = SmemLayout(NARROW_COLUMNS if narrow else subtile, 1, 2, k_major=False).span
         stores: dict[Op, TmaStore] = {}
         if store is not None:
             stores[store.op] = replace(store, box=(*store.box[:-1], subtile), layout=accumulator)
-        drafted = drafted_plan(kernel, {product: dot}, Reads(), how.warpgroups, self.options, loop)
-        plain = drafted.slice.nests <= {loop, *kernel.guards} and all(map(is_scalar_work, drafted.slice.needed))
-        why = "an index or an assertion needs more than the main loop and numbers, or numbers from memory"
-        require(plain, why, Lack.NO_ASSERTIONS if kernel.guards else Lack.NUMBERS)
+        drafted = drafted_plan(kernel, {product: dot}, Reads(), warpgroups, self.options, loop)
+        # The producer walks the tile blocks and the main loop alone, and reads no numbers from memory.
+        is_simple = drafted.slice.nests <= {loop, *kernel.guards} and all(map(is_scalar_work, drafted.slice.needed))
+        reason = "an index or an assertion needs more than the main loop and numbers, or numbers from memory"
+        require(is_simple, reason, Lack.NO_ASSERTIONS if kernel.guards else Lack.NUMBERS)
         return replace(
             drafted,
             stores=stores,
@@ -193,9 +199,10 @@ class _Rules:
     def _require_products_alone(self, operands: Sequence[Operand]) -> None:
         """Require that the loop adds products to what it carries, and does nothing else."""
         product, body = self.product, self.loop.body
-        ours = (product, *(op for operand in operands for op in (operand.load, *operand.passed)), *self.kernel.guards)
+        loads = [op for operand in operands for op in (operand.load, *operand.passed)]
         for op in body.operations[:-1]:
-            require(op in ours or is_scalar_work(op), f"the loop does more than multiply: {op.name}", Lack.ONLY_SUMS)
+            allowed = op in (product, *loads, *self.kernel.guards) or is_scalar_work(op)
+            require(allowed, f"the loop does more than multiply: {op.name}", Lack.ONLY_SUMS)
         require(body.terminator.operands == (product.result,), "the loop carries more than the sums", Lack.ONLY_SUMS)
         require(product.acc is body.arguments[1], "what is added to is not what the loop carries")
         require(len(self.kernel.users[product.result]) == 1, "the sums are used within the loop", Lack.ONLY_SUMS)
@@ -221,67 +228,68 @@ class _Rules:
             require(not operand.steps and operand.merged == 1, "an operand's tiles do not lie side by side in a matrix")
         shape = self.product.acc.tile.shape
         rows, columns = shape[::-1] if self.kernel.transposes(self.loop) else shape
-        left, right = operands
-        lead = min(1, max(left.lead, right.lead))  # tile blocks of one matrix are neighbours
+        # Of a batch of matrices, the grid's first axis counts matrices, so that tile blocks of one are neighbours.
+        lead = min(1, max(operand.lead for operand in operands))
         blocks = 1 if alone else self.options.num_cta_in_cga or 1
         require(blocks in CLUSTERS, asked_for(Lack.CLUSTER, blocks, "; 1, 2, 4 or 8 share operands"))
-        # Of few rows there is one tile: no other block needs the same columns.
+        # The axes along which tile blocks may share. Of few rows there is one tile: no other block needs its columns.
         grid = ([lead + 1] if swaps_ab(rows, columns) else [lead, lead + 1]) * (blocks > 1)
-        axes = {
-            operand: block_axes((*operand.index, *self.loop.bounds), self.kernel.definitions) for operand in operands
-        }
+        axes = {x: block_axes((*x.index, *self.loop.bounds), self.kernel.definitions) for x in operands}
         # Operands that blocks along an axis of the grid share, since their tiles are the same along it.
-        sharing = [(x, at) for x in operands for at in grid if at not in axes[x] and x.smem_layout.split(blocks)]
+        sharing = [(x, axis) for x in operands for axis in grid if axis not in axes[x] and x.smem_layout.split(blocks)]
         # The larger operand is shared; of equal ones, the one that blocks along the later axis of the grid share.
         shared, along = max(sharing, key=lambda pair: (pair[0].smem_layout.nbytes, pair[1]), default=(None, 0))
         left, right = (replace(x, shared=blocks) if x is shared else x for x in operands)
-        grouped = square_group(rows, columns, blocks if shared and along == 0 else 1)
+        grouped = square_group(rows, columns, blocks if shared and along == lead else 1)
         return Tiles(blocks if shared else 1, along, rows=lead, columns=lead + 1, grouped=grouped), left, right
 
     def _accumulator(self, left: Operand, right: Operand) -> Layout:
         """The layout of the accumulator, if the warpgroups share a tile."""
-        (rows, columns), how, groups = self.product.acc.tile.shape, self.how, self.how.warpgroups
-        if how.atom is None:
+        (rows, columns), instructions = self.product.acc.tile.shape, self.instructions
+        groups = instructions.warpgroups
+        if instructions.atom is None:
             by_k = (left.smem_layout.k_major, right.smem_layout.k_major)
-            layout = simt_accumulator((rows, columns), 4 * groups, by_k)
-            if layout is None:
+            if (layout := simt_accumulator((rows, columns), 4 * groups, by_k)) is None:
                 raise Refused(undivided(f"{rows} x {columns} sums", f"{4 * groups} warps"))
             return layout
         accumulator = group_accumulator((rows, columns), groups)
         if groups == THREE_WARPGROUPS:
-            dtype, more = self.product.a.tile.dtype, self.kernel.computes_behind(self.loop)
-            require(not how.a_from_registers, f"three warp groups do not turn operands of {dtype} on the way in")
-            self._require_held("three warp groups", MAX_THREE_WARPGROUP_SUMS, accumulator, among_three, more)
-        if how.a_from_registers:
+            dtype, computes = self.product.a.tile.dtype, self.kernel.computes_behind(self.loop)
+            # The layout for operands in registers counts warpgroups in powers of two (`accumulators.py`).
+            refusal = f"three warp groups do not turn operands of {dtype} on the way in"
+            require(not instructions.a_from_registers, refusal)
+            self._require_held("three warp groups", MAX_THREE_WARPGROUP_SUMS, accumulator, among_three, computes)
+        if instructions.a_from_registers:
             swapped = self.kernel.transposes(self.loop)
             return a_from_registers_accumulator((rows, columns), groups, left.smem_layout.size, transposed=swapped)
         return accumulator
 
     def _require_held(
-        self, whose: str, most: tuple[int, int, int], accumulator: Layout, holds: Callable[[Layout], bool], more: bool
+        self, owner: str, limits: Sequence[int], accumulator: Layout, holds: Callable[[Layout], bool], computes: bool
     ) -> None:
         """Require that ping-pong or three warpgroups hold all tiles.
 
         These are the accumulator and the tiles of the epilogue.
 
         Args:
-            whose: the warpgroups, for the reason.
-            most: accumulator registers of a thread: alone; where `more` follows the main loop; beside partial ones.
+            owner: the warpgroups, for the refusal.
+            limits: the most accumulator registers of a thread. Three numbers: with conversions alone behind the main
+                loop; where the epilogue `computes`; with partial accumulators.
             accumulator: the layout of the accumulator.
             holds: whether these warpgroups hold every element of a tile of some layout.
-            more: whether more than conversions follow the main loop.
+            computes: whether more than conversions follow the main loop.
         """
-        apart, sums = self.how.promotes, accumulator.registers
-        room = most[2 if apart else int(more)]
-        beside = " beside their products" if apart else " beside what follows the loop" if more else ""
-        require(sums <= room, would_hold(sums, f", and has registers for {room}{beside}", f" of {whose}"))
-        after = self.kernel.behind(self.loop)
+        promotes, sums = self.instructions.promotes, accumulator.registers
+        limit = limits[2 if promotes else int(computes)]
+        beside = " beside their products" if promotes else " beside what follows the loop" if computes else ""
+        require(sums <= limit, would_hold(sums, f", and has registers for {limit}{beside}", f" of {owner}"))
+        epilogue = self.kernel.behind(self.loop)
         layouts = assign_layouts(self.kernel.function, accumulator.warps, ((self.product, accumulator),))
-        for op in after:
+        for op in epilogue:
             by_element = family(type(op)) in (*ELEMENTWISE, "grid") or isinstance(op, _BY_ELEMENT)
             lack = Lack.NO_ASSERTIONS if op in self.kernel.guards else Lack.ELSE
             require(by_element, f"warp groups would have to work together on {op.name}", lack)
-        for value in (value for op in after for value in (*op.operands, *op.results) if is_tile(value)):
+        for value in (value for op in epilogue for value in (*op.operands, *op.results) if is_tile(value)):
             require(holds(layouts[value]), f"a tile of {value.tile.shape} is not held by these warp groups alone")
 
     # The schedule.
@@ -291,20 +299,22 @@ class _Rules:
 
         That is for the warps of one warpgroup, where two would share a tile.
         """
-        how, rows = self.how, self.product.acc.tile.shape[0]
-        usual = 4 * how.warpgroups
-        warps = self.options.num_worker_warps or usual
-        pingpong = how.warpgroups == PINGPONG_WARPGROUPS and how.atom is not None and warps == PINGPONG_WARPS
-        require(pingpong or warps == usual, asked_for(Lack.WARPS, warps, f", a tile of {rows} rows has {usual}"))
+        warpgroups, rows = self.instructions.warpgroups, self.product.acc.tile.shape[0]
+        default, by_wgmma = 4 * warpgroups, self.instructions.atom is not None
+        warps = self.options.num_worker_warps or default
+        pingpong = warpgroups == PINGPONG_WARPGROUPS and by_wgmma and warps == PINGPONG_WARPS
+        require(pingpong or warps == default, asked_for(Lack.WARPS, warps, f", a tile of {rows} rows has {default}"))
         return pingpong
 
     def _require_pingpong(self, store: TmaStore | None, tiles: Tiles) -> None:
         """Require that warpgroups may have tile blocks of their own."""
-        plain = not (self.how.a_from_registers or self.how.promotes)
-        require(plain, "warp groups alone add up 16-bit operands as they lie")
+        is_plain = not (self.instructions.a_from_registers or self.instructions.promotes)
+        require(is_plain, "warp groups alone add up 16-bit operands as they lie")
         require(not self.kernel.guards, "warp groups alone end at no assert", Lack.NO_ASSERTIONS)
         require(store is not None, "warp groups alone write by TMA, which does not store this result")
         require(tiles.cluster == 1, "warp groups alone share no operands with another block")
+        # A warpgroup passes over the stages of the other's tile block, and so has to know their number
+        # (`tile_scheduler.py`).
         varying = block_axes(self.loop.bounds, self.kernel.definitions)
         require(not varying, "tile blocks of warp groups alone have as many turns each")
 
@@ -313,11 +323,11 @@ class _Rules:
 
         It may if only conversions to the result's type and its store follow the main loop.
         """
-        shared = self.how.warpgroups == DELAYED_WARPGROUPS and tiles.cluster == 1
-        if store is None or not shared or self.how.promotes or not self._counts_in_i32:
+        shared = self.instructions.warpgroups == DELAYED_WARPGROUPS and tiles.cluster == 1
+        if store is None or not shared or self.instructions.promotes or not self._counts_in_i32:
             return False
-        kind = store.op.value.tile
-        behind = [op for op in self.kernel.behind(self.loop) if op is not store.op]
-        plain = all(isinstance(op, Convert) and op.result.tile == kind for op in behind)
-        pieces = SmemLayout(store.value.tile.shape[1], WGMMA_ROWS, 2, k_major=False).count
-        return plain and self.how.sums <= MAX_DELAYED_SUMS and pieces <= MAX_DELAYED_PIECES
+        tile_type = store.op.value.tile
+        epilogue = [op for op in self.kernel.behind(self.loop) if op is not store.op]
+        converts = all(isinstance(op, Convert) and op.result.tile == tile_type for op in epilogue)
+        subtiles = SmemLayout(store.value.tile.shape[1], WGMMA_ROWS, 2, k_major=False).count
+        return converts and self.instructions.sums <= MAX_DELAYED_SUMS and subtiles <= MAX_DELAYED_SUBTILES

@@ -66,10 +66,12 @@ def _cut(loop: For) -> _Cut | None:
     first, second = products
     definitions = {value: op for op in operations for value in op.results}
     ahead, behind = work_of([*first.operands], definitions), work_of([second.b], definitions)
-    carried = set(loop.body.arguments[1:])
-    if first not in work_of([second.a], definitions) or any(value in carried for op in ahead for value in op.operands):
+    # Both products leave their iteration, in which alone the variables that the loop carries have their values. Only
+    # what the second one adds to, and multiplies from the left, waits for it.
+    read = {*first.operands, second.b, *(value for op in (*ahead, *behind) for value in op.operands)}
+    if first not in work_of([second.a], definitions) or read & {*loop.body.arguments[1:]}:
         return None
-    if any(value in carried for value in first.operands) or first in behind or second in ahead:
+    if first in behind or second in ahead:
         return None
     yields = loop.body.terminator.operands
     if yields.count(second.result) != 1 or any(second.result in op.operands for op in operations):
