@@ -235,7 +235,10 @@ class ForeignStorage(Storage):
             self.join(stream)
 
     def join(self, stream: Stream) -> None:
-        """Order work on `stream` behind the lender's stream, which waits for the submission."""
+        """Order work on `stream` behind the lender's stream.
+
+        That stream waits for the submission.
+        """
         raw = None if self.lender is None else self.lender()
         if raw is None:
             return

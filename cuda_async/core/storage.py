@@ -90,7 +90,10 @@ class _Allocation:
         return [(writer, written)]
 
     def reads(self) -> list[tuple[Stream, int]]:
-        """The streams that have read since the last write, each with the sequence number of its last read."""
+        """The streams that have read since the last write.
+
+        Each has the sequence number of its last read.
+        """
         replays = self.replays and self.replays[0]
         return [
             (reader, sequence if reader is not replays else max(sequence, reader.replayed))
@@ -98,7 +101,9 @@ class _Allocation:
         ]
 
     def replay(self, stream: Stream, write: bool) -> None:
-        """Let launches of graphs on `stream` note nothing, until another stream uses the memory.
+        """Let launches of graphs on `stream` note nothing.
+
+        That is until another stream uses the memory.
 
         The caller, who holds the lock of `stream`, orders its launch behind the uses that there are, after this call.
         """
@@ -109,7 +114,9 @@ class _Allocation:
             self.replays = stream, True
 
     def end_replays(self) -> None:
-        """Have launches of graphs order themselves anew: another stream uses the memory.
+        """Have launches of graphs order themselves anew.
+
+        For another stream, which uses the memory.
 
         The caller has noted its use, or holds `_lock`. Another thread may be launching the graph. It notes its launch
         in the stream first (`replayed`), and then looks whether the order still holds. So either it finds out here, or
@@ -389,17 +396,23 @@ class Storage:
         self.use(stream, write=write)
 
     def join(self, stream: Stream) -> None:
-        """Order work on `stream` behind the work of the library that lends the memory. Here nobody does."""
+        """Order work on `stream` behind the library that lends the memory.
+
+        Here nobody lends it.
+        """
 
     def replay(self, stream: Stream, write: bool) -> None:
-        """Let launches of graphs on `stream` skip `order`, as long as `stream.replay_order` is the same object.
+        """Let launches of graphs on `stream` skip `order`.
 
-        The caller holds the lock of `stream`, and calls `order` after this.
+        They may as long as `stream.replay_order` is the same object. The caller holds the lock of `stream`, and calls `order` after this.
         """
         self._allocation.replay(stream, write)
 
     def fail(self, error: BaseException | None) -> None:
-        """Note that the operation which was to write it failed; None: that another one has written it."""
+        """Note that the operation which was to write it failed.
+
+        None: another one has written it.
+        """
         self.error = error
         if error is not None:
             self._allocation.end_replays()
