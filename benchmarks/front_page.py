@@ -1,4 +1,4 @@
-"""The picture of the README, docs/benchmarks/speed.svg, and two pages: the kept figures and nothing else.
+"""The picture of the README, docs/benchmarks/speed.svg, and two pages of tables: the kept figures and nothing else.
 
     python -m benchmarks.front_page          # writes them; a test compares them with the figures
 
@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any
 
 from benchmarks.record import FOLDER
-
-OTHER = FOLDER / "other_kernels"
 
 PRODUCTS = (
     # the case, its label, and the run: long turns where that case was run with them, which decide less by the clock
@@ -44,10 +42,31 @@ LOOPS = (
     ("lora", "LoRA", "cublas", "cuBLAS"),
     ("taps", "loop in a loop", "cublas", "cuBLAS"),
 )
+MEMORY = (
+    # the case and its label; the peer is torch.compile
+    ("softmax 4096", "softmax, rows of 4096"),
+    ("softmax 65536", "softmax, rows of 65536"),
+    ("layer_norm 4096", "layer_norm, 4096"),
+    ("layer_norm by sums 65536", "layer_norm, 65536"),
+    ("rms_norm 4096", "rms_norm, 4096"),
+    ("layer_norm backward 8192", "layer_norm backward"),
+    ("add + rms_norm 8192, fp8 by 128", "add + rms_norm to fp8"),
+    ("cross_entropy 128256", "cross entropy, 128256"),
+    ("cumsum i32 2**28", "cumsum of 2**28 i32"),
+    ("sum f32 2**30", "sum of 2**30 f32"),
+    ("transpose bf16 16384", "transpose bf16"),
+    ("dropout, Philox 4x32-10", "dropout (Philox)"),
+    ("gemv 128256 x 4096", "matrix times vector"),
+)
 SLOW = (
-    ("weights of int8, a scale per 64 of K", "4096", "int8 weights"),
-    ("layer_norm", "rows of 65536", "layer_norm, long rows"),
-    ("layer_norm", "rows of 4096", "layer_norm, short rows"),
+    # the folder, the case, its label, its peer and the peer's name
+    ("memory", "softmax 262144", "softmax of 262144", "copy", "a copy"),
+    ("memory", "layer_norm 65536", "layer_norm of 65536", "copy", "a copy"),
+    ("memory", "rms_norm 4097", "rms_norm of 4097", "copy", "a copy"),
+    ("memory", "cumsum f32 65536", "cumsum of 65536", "copy", "a copy"),
+    ("loops", "attention-capped", "attention, capped", "ours without a cap", "ours without"),
+    ("loops", "masked", "product under a mask", "our plain product", "our product"),
+    ("loops", "parts", "split-K by hand", "cublas", "cuBLAS"),
 )
 LAUNCHES = (
     ("raw cuLaunchKernel, prepared parameters", "raw driver call"),
@@ -135,12 +154,25 @@ def loops(folder: Path = FOLDER) -> Panel:
     return Panel("Loops of several products", f"NVIDIA H200, {record['date']}, bf16, beside peers", tuple(bars))
 
 
+def memory(folder: Path = FOLDER) -> Panel:
+    """Kernels that move bytes beside torch.compile."""
+    record = _read(folder / "memory" / "nvidia_h200.json")
+    peers_of = {row["name"]: row["peers"] for row in record["rows"]}
+    bars = tuple(Bar(label, peers_of[case]["torch.compile"]["ratio"]["median"]) for case, label in MEMORY)
+    return Panel("Kernels that move bytes beside torch.compile", f"NVIDIA H200, {record['date']}", bars)
+
+
 def slow(folder: Path = FOLDER) -> Panel:
-    """What is slow, beside the best peer."""
-    record = _read(folder / "other_kernels" / "nvidia_h200.json")
-    known = {(row["kernel"], row["size"]): row for row in record["rows"]}
-    bars = tuple(Bar(label, known[name, size]["ratio"], known[name, size]["peer"]) for name, size, label in SLOW)
-    return Panel("Where it stops, beside the best peer", f"NVIDIA H200, {record['date']}, untuned", bars)
+    """What is slow, beside what it could be."""
+    records = {name: _read(folder / name / "nvidia_h200.json") for name in ("memory", "loops")}
+    bars: list[Bar] = []
+    for name, case, label, peer, words in SLOW:
+        (row,) = (row for row in records[name]["rows"] if row["name"] == case)
+        figures = row["peers"][peer]
+        turn = figures["turns_ms"]["50"] if "turns_ms" in figures else figures
+        bars.append(Bar(label, turn["ratio"]["median"], words))
+    dates = _dates(*records.values())
+    return Panel("Where it stops", f"NVIDIA H200, {dates}, beside what moves or computes as much", tuple(bars))
 
 
 def launches(folder: Path = FOLDER) -> Panel:
@@ -161,6 +193,7 @@ def picture(folder: Path = FOLDER) -> str:
         (
             rows(folder, "nvidia_h200", "torch", "The library's f32 kernels beside torch", "NVIDIA H200"),
             rows(folder, "amd_epyc", "numpy", "The same kernels beside NumPy", "2 cores of an AMD EPYC"),
+            memory(folder),
             slow(folder),
         ),
     )
@@ -203,36 +236,37 @@ def _panel(panel: Panel, left: int, top: int) -> Iterator[str]:
     yield f'<line class="one" x1="{equal}" y1="{top + HEAD - 3}" x2="{equal}" y2="{end + 2}"/>'
 
 
-def page(folder: Path = OTHER) -> str:
-    """The page of the kernels that are not in the library."""
+def memory_page(folder: Path = FOLDER / "memory") -> str:
+    """The page of kernels that move bytes."""
+    record = _read(folder / "nvidia_h200.json")
     lines = [
-        "# Kernels beside the library's",
+        "# All kernels that move bytes",
         "",
-        "Written by `python -m benchmarks.front_page` from the JSON files in this folder. A ratio above 1 means faster",
-        "than the peer. Where no library has the kernel, `our gemm` is the peer: the plain product of 4096 cubed in",
-        "bf16, in the same run.",
+        "Written by `python -m benchmarks.front_page` from [`nvidia_h200.json`](nvidia_h200.json), and that by",
+        f"`{record['command']}`. How it is measured, and what the",
+        "figures mean: [README](README.md). Ours is compared with a copy of as many bytes, or with reading them where",
+        "little is written, and with torch and torch.compile: a ratio above 1 means faster. Ratios are medians of",
+        f"{record['pairs']} pairs, with their 95 % interval.",
+        "",
+        f"{record['device']['name']}, {record['date']}, torch {record['versions']['torch']}.",
+        "",
+        "| bf16 where nothing is said | us | GB/s | of a copy or of reading | torch | torch.compile | error |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for path in sorted(folder.glob("*.json")):
-        record = _read(path)
-        lines += ["", f"## {record['device']}", "", f"{record['date']}. {record['what']}", ""]
-        lines += _table(row for row in record["rows"] if "now" not in row)
-        before = [row for row in record["rows"] if "now" in row]
-        if before:
-            lines += [
-                "",
-                "The same run, of what the compiler has another plan for since ([loops](../loops/README.md),",
-                "[ordinary products](../loops/ordinary.md), [histograms](../histogram/README.md)):",
-            ]
-            lines += ["", *_table(before)]
+    for row in record["rows"]:
+        peers = row["peers"]
+        yardstick = next(iter(peers.values()))
+        cells = [row["name"], f"{yardstick['ours_s'] * 1e6:.1f}", f"{yardstick['ours_gbytes']:.0f}"]
+        cells.append(_interval(yardstick))
+        cells += [_interval(peers[name]) if name in peers else "–" for name in ("torch", "torch.compile")]
+        cells.append(f"{row['error']:.1e}")
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join([*lines, ""])
 
 
-def _table(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
-    yield "| kernel | size | ours | peer | peer's | ratio |"
-    yield "| --- | --- | --- | --- | --- | --- |"
-    for row in rows:
-        cells = (row["kernel"], row["size"], row["ours"], row["peer"], row["peer_rate"], f"{row['ratio']:.3g}")
-        yield f"| {' | '.join(cell or '–' for cell in cells)} |"
+def _interval(figures: dict[str, Any]) -> str:
+    ratio = figures["ratio"]
+    return f"{ratio['median']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]"
 
 
 def loops_page(folder: Path = FOLDER / "loops") -> str:
@@ -244,11 +278,14 @@ def loops_page(folder: Path = FOLDER / "loops") -> str:
         "`python -m benchmarks.loops --output docs/benchmarks/loops/nvidia_h200.json`. Ours and the peer run in turn",
         "in one process, on the same random inputs, with outputs poisoned; every element of both is compared with",
         "float64 before it is timed. Ratios are medians with their 95 % interval; above 1 means faster than the peer.",
-        "Of the peers, `cudnn` is torch's attention with that backend; `torch` is `silu(x @ gate) * (x @ up)`, four",
-        "kernels; `cublas` is one plain product of as much arithmetic, on operands that were joined before; and",
-        "`our plain product` is ours of x by gate and up side by side. Gradients of attention are counted as five",
-        "products, and ours make seven, always in one order; `our sums as they come` makes five, and does not give the",
-        "same bits again; `flash 2` is FlashAttention-2 as torch has it.",
+        "Each section is of one GPU and one host; turns of 50 ms hold a GPU at its limit of power.",
+        "",
+        "Of the peers, `cudnn` is torch's attention with that backend; `torch` is torch's kernel for the same, or for",
+        "SwiGLU its four; `cublas` is one plain product of as much arithmetic, on operands that were joined before;",
+        "`our plain product` is ours of as much arithmetic (SwiGLU: of x by gate and up side by side), or with",
+        "weights of 16 bits; `our dense attention` sees as many scores, all of them; `torch.sum` reads as many bytes.",
+        "Gradients of attention are counted as five products, and ours make seven, always in one order; `our sums as",
+        "they come` makes five, and does not give the same bits again; `flash 2` is FlashAttention-2 as torch has it.",
     ]
     for path in sorted(folder.glob("*.json")):
         record = _read(path)
@@ -278,7 +315,7 @@ def main() -> None:
     """Write the picture and the pages."""
     (FOLDER / "loops" / "README.md").write_text(loops_page(), encoding="utf-8")
     (FOLDER / "speed.svg").write_text(picture(), encoding="utf-8")
-    (OTHER / "README.md").write_text(page(), encoding="utf-8")
+    (FOLDER / "memory" / "figures.md").write_text(memory_page(), encoding="utf-8")
 
 
 if __name__ == "__main__":
