@@ -165,6 +165,16 @@ def cast(n: int) -> Case:
     )  # fmt: skip
 
 
+def small_sum(rows: int, columns: int, many: int, dtype: Kind = bf16) -> Case:
+    """A sum of two small matrices."""
+    matrix = Array((rows, columns), dtype)
+    return Case(
+        f"sum of two {rows} x {columns}, graph of {many}", (matrix,), (matrix, matrix),
+        lambda outs, ins: [k.add(outs[0].mut.partition((1, columns)), *ins)],
+        lambda xp, x, y: x + y, lambda torch, x, y: x + y, 0.95, many=many,
+    )  # fmt: skip
+
+
 def strided(rows: int, columns: int, stride: int, dtype: Kind = bf16) -> Case:
     """Rows that lie apart, copied to where they do not."""
     return Case(
@@ -326,5 +336,5 @@ CASES = (
     scatter_add(1 << 25, 32, 1 << 24),
     gemv(8192, 8192, height=1), gemv(128256, 4096),
     cast(MANY), strided(16384, 8192, 16384), concatenate(16384, 4096),
-    softmax(1024, 8, height=1, many=100), *RAGGED, *MANY_ROWS,
+    softmax(1024, 8, many=100), rms_norm(1024, 8, many=100), small_sum(8, 1024, 100), *RAGGED, *MANY_ROWS,
 )  # fmt: skip

@@ -217,6 +217,12 @@ def copy(y: Mut, x: Tensor):
 
 
 @ct.entry
+def add(z: Mut, x: Tensor, y: Tensor):
+    """z = x + y."""
+    z.store(ct.load_tile_like(x, z) + ct.load_tile_like(y, z))
+
+
+@ct.entry
 def concatenate(y: Mut, a: Tensor, b: Tensor):
     """Rows of a, then of b, side by side; a tile block has whole rows of all three."""
     rows, n = y.shape
