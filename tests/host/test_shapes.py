@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import cutile as ct
-from cuda_async import Device, LaunchConfig, Storage, StreamPoolRoundRobin
+from cuda_async import Device, LaunchConfig, Storage, StreamPoolRoundRobin, value
+from cuda_async import zip as zip_ops
 from cutile import api
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.shapes import (
@@ -181,6 +182,7 @@ WHOLE_NUMBERS: dict[str, Callable[[Any], object]] = {
     "a seed": lambda n: api.rand((2,), seed=n).sync().numpy().tolist(),
     "a value": lambda n: api.full(n, (2,)).sync().numpy().tolist(),
     "streams": lambda n: len(StreamPoolRoundRobin(Device.host(), n).streams),
+    "parts of a result": lambda n: len(zip_ops(value(1), value(2)).unzip(n)),
     "bytes": lambda n: Storage.allocate(Device.host().new_stream(), n).nbytes,
     "a launch's blocks": lambda n: LaunchConfig(n, (n, 1, 1)),
 }

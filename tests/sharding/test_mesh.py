@@ -38,7 +38,7 @@ def test_every_layout_is_the_same_tensor(world: int, dtype: Any) -> None:
                     np.testing.assert_array_equal(mapped.numpy(), array)
                 np.testing.assert_array_equal(y.numpy(), array)
                 if second is not None:
-                    extents = [part.shape[second] for part in y.parts]
+                    extents: list[int] = [part.shape[second] for part in y.parts]
                     assert max(extents) - min(extents) <= 1
                     assert sum(extents) == array.shape[second]
 
