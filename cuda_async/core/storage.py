@@ -212,9 +212,9 @@ class _Allocation:
         self.writer = _Writers((*others, stream)) if others else stream
 
     def write_unseen(self, stream: Stream) -> None:
-        """Note that another library may have written, by work that it has enqueued on `stream` until now.
+        """Note that another library may have written.
 
-        For finalizers: no lock, no call of the driver. Other writes stay in the record where `stream` is not ordered
+        Its work is what it has enqueued on `stream` until now. For finalizers: no lock, no call of the driver. Other writes stay in the record where `stream` is not ordered
         behind them: the library may have had a part of the memory alone, and somebody else have written another part.
         """
         others = [source for source, sequence in self.writers() if not stream.follows(source, sequence)]
@@ -453,9 +453,9 @@ class Storage:
         """
 
     def replay(self, replay: Replay, write: bool) -> None:
-        """Let later launches of a graph on a stream skip `order`, as long as `replay` is valid.
+        """Let later launches of a graph on a stream skip `order`.
 
-        The caller holds the lock of the stream, and calls `order` after this.
+        They may as long as `replay` is valid. The caller holds the lock of the stream, and calls `order` after this.
         """
         self._allocation.replay(replay, write)
 

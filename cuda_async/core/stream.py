@@ -182,7 +182,10 @@ class Stream:
             return self._mark, self._marked
 
     def follows(self, source: Stream, sequence: int) -> bool:
-        """Whether later work here is known to come behind the first `sequence` pieces of `source`."""
+        """Whether later work here is known to come behind work on `source`.
+
+        That is its first `sequence` pieces.
+        """
         return source is self or sequence <= source.completed or self._seen.get(source, 0) >= sequence
 
     def follow(self, source: Stream, sequence: int, *, depend: bool = True) -> None:

@@ -170,7 +170,10 @@ class TrialLog:
             self._do_without(error)
 
     def _do_without(self, error: OSError) -> None:
-        """Go on without the file, and warn; raise the error where the file is not optional."""
+        """Go on without the file, and warn.
+
+        Raises the error where the file is not optional.
+        """
         if not self._optional:
             raise error
         warnings.warn(

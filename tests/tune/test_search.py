@@ -345,20 +345,20 @@ def test_a_full_disk_loses_no_more_than_what_it_had_no_room_for(tmp_path: Path, 
     log = TrialLog(path, "test", ("n",))
     before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the write is told of the limit in place of the process
-    kept: list[int] = []
+    written: list[int] = []
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, most))
     try:
         for n in range(3):
             with suppress(OSError):
                 log.add(Trial(Config(n=n), Invalid("no shape", "build")))
-                kept.append(n)
+                written.append(n)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
         signal.signal(signal.SIGXFSZ, handler)
-    assert len(kept) < 3
+    assert len(written) < 3
     for n in (3, 4):
         log.add(Trial(Config(n=n), Invalid("no shape", "build")))
-    assert [config.n for config, _ in TrialLog(path, "test", ("n",)).trials] == [*kept, 3, 4]
+    assert [config.n for config, _ in TrialLog(path, "test", ("n",)).trials] == [*written, 3, 4]
 
 
 def test_a_search_goes_on_where_the_cache_folder_cannot_be_written(
