@@ -214,8 +214,9 @@ class _Allocation:
     def write_unseen(self, stream: Stream) -> None:
         """Note that another library may have written.
 
-        Its work is what it has enqueued on `stream` until now. For finalizers: no lock, no call of the driver. Other writes stay in the record where `stream` is not ordered
-        behind them: the library may have had a part of the memory alone, and somebody else have written another part.
+        Its work is what it has enqueued on `stream` until now. For finalizers: no lock, no call of the driver. Other
+        writes stay in the record where `stream` is not ordered behind them: the library may have had a part of the
+        memory alone, and somebody else have written another part.
         """
         others = [source for source, sequence in self.writers() if not stream.follows(source, sequence)]
         stream.sequence += 1
