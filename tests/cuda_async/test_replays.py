@@ -51,7 +51,7 @@ graphs = st.tuples(
 ).map(list)
 step = st.builds(
     Step,
-    st.sampled_from(["launch", "launch", "launch", "read", "read", "update", "work", "close"]),
+    st.sampled_from(["launch", "launch", "launch", "read", "read", "update", "work", "wrap", "close"]),
     st.integers(0, CELLS - 1),
     st.integers(0, STREAMS - 1),
     st.integers(0, 2),
@@ -112,6 +112,15 @@ def run(driver: CheckedDriver, program: Program) -> None:
                 launch = bound.get(key) or bound.setdefault(key, graph.launch().bind(stream))
                 launch()
             apply(values, recorded[number])
+        elif step.what == "wrap" and not graph.closed:
+            try:
+                outer = graph.launch().graph_on(streams[step.how])
+            except OwnershipError:  # an update has not ended
+                continue
+            for _ in range(2):
+                async_on(outer.launch(), stream)
+                apply(values, recorded[number])
+            outer.close()
         elif step.what == "read":
             fresh = words(77, count=COUNT).sync_on(streams[step.how])
             try:
