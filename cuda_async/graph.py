@@ -46,7 +46,7 @@ from cuda_async.site import Site, format_site, user_site
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from cuda_async.core.capture import Capture
+    from cuda_async.core.capture import Capture, Span
     from cuda_async.core.storage import Storage
 
 __all__ = ("CudaGraph", "GraphLaunch", "Module", "Scope")
@@ -262,8 +262,11 @@ class CudaGraph(Generic[T]):
         """
         recorder.meets |= self._meets
         recorder.allocated += outputs
+        lent: dict[int, list[Span]] = {}
+        for _, storage, _, start, stop in self._lease.uses:
+            lent.setdefault(id(storage), []).append((start, stop))
         for storage, write in held.uses:
-            recorder.note(storage, write=write)
+            recorder.note(storage, write=write, lent=lent.get(id(storage), ()))
         stream.driver.launch_graph(cast("Handle", held.handle).driver)
         stream.sequence += 1
 
