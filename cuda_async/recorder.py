@@ -91,7 +91,7 @@ class Recorder:
         self._running.pop()
 
     def note(self, storage: Storage, *, write: bool, lent: Sequence[Span] = ()) -> None:
-        """Note that the recorded work reads, or writes, bytes of this storage; see `Capture`."""
+        """Note that the recorded work uses bytes of this storage; see `Capture`."""
         use = self._uses.get(id(storage))
         self._uses[id(storage)] = (storage, write or (use is not None and use[1]))
         for start, stop in lent or self._lent(storage):
