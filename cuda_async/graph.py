@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from cuda_async.core.capture import Capture, Span
     from cuda_async.core.storage import Storage
+    from cuda_async.driver.interface import DriverEvent
 
 __all__ = ("CudaGraph", "GraphLaunch", "Module", "Scope")
 
@@ -78,7 +79,7 @@ class CudaGraph(Generic[T]):
 
     __slots__ = (
         "__weakref__", "_handle", "_held", "_lease", "_lent", "_meets", "_output", "_outputs", "_replay", "_site",
-        "_steps", "_stream", "_token", "_unlaunched", "closed", "nodes",
+        "_steps", "_stream", "_token", "_unlaunched", "_updated", "closed", "nodes",
     )  # fmt: skip
 
     def __init__(self, recorder: Recorder, handle: Handle, run: Run[T], output: T, site: Site) -> None:
@@ -90,6 +91,8 @@ class CudaGraph(Generic[T]):
         """One storage of each library that lends memory."""
         self._replay = Replay(self._stream, valid=False)
         """The latest launches: while they are valid, the next one needs no order with the operands one by one."""
+        self._updated: DriverEvent | None = None
+        """Recorded behind the latest update; None where there was none, or nothing would wait for it."""
         self._meets = recorder.meets
         self._held = Held(handle, uses, run.kept)
         self._steps = recorder.steps
@@ -202,7 +205,9 @@ class CudaGraph(Generic[T]):
         run = Run(op, self._stream)
         try:
             run.allies.add(self._token)  # so that it may write the graph's operands
-            run.submit()
+            with self._stream.submission:  # the mark is the update's: no other thread's work comes between
+                run.submit()
+                self._mark_update()
             if run.submission_failed:
                 run.wait()  # raises the error, once work that was enqueued has ended
             handles = run.handles
@@ -211,6 +216,17 @@ class CudaGraph(Generic[T]):
             run.leave(error)
             raise
         return cast("U", handles)
+
+    def _mark_update(self) -> None:
+        """Record the end of an update, for launches on the stream of updates: they fail where the update did.
+
+        Launches on other streams follow that stream, and fail with it. A GPU tells its events of no failure.
+        """
+        device = self._stream.device
+        if not device.driver.works_alone:
+            if self._updated is None:
+                self._updated = device.borrow_event()
+            self._stream.driver.record(self._updated)
 
     def launch(self) -> GraphLaunch:
         """An operation that replays the graph on the stream that runs the operation.
@@ -283,6 +299,9 @@ class CudaGraph(Generic[T]):
                     stream.checked.use(storage.address, write=write)
         else:
             self._order_uses(stream, held.uses)
+        updated = self._updated
+        if updated is not None and stream is self._stream:
+            stream.driver.wait_event(updated)
         stream.driver.launch_graph(cast("Handle", held.handle).driver)
         stream.sequence += 1
 
@@ -328,6 +347,7 @@ class CudaGraph(Generic[T]):
             self._handle = None
             self._replay.valid = False
             self._held, self._lent, self._outputs = Held(None, [], []), [], []
+            self._return_event()
             if self._output:  # not taken
                 self._output = None
 
@@ -352,6 +372,13 @@ class CudaGraph(Generic[T]):
         if lease is not None:
             self._replay.valid = False  # operands forget it when another graph uses them
             lease.give_back()
+            self._return_event()
+
+    def _return_event(self) -> None:
+        event, self._updated = self._updated, None
+        if event is not None:
+            event.forget()  # a failure's traceback would keep its frames alive
+            self._stream.device.return_event(event)  # a wait that is enqueued stays valid when it is recorded again
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.nodes} nodes"
