@@ -151,10 +151,10 @@ class Device:
             TypeError: `device` is none of these.
             NoDeviceError: (when awaited) there is none of this number.
         """
-        chosen = device
+        target = device
         if device is not None and not isinstance(device, devices.Device):
             try:
-                chosen = operator.index(device)
+                target = operator.index(device)
             except TypeError:  # raised now: else every later call would fail
                 raise ArgumentTypeError(
                     f"Device.set: expected a device, its number or None, got {type(device).__name__}: {as_text(device)}"
@@ -162,7 +162,7 @@ class Device:
 
         def change() -> None:
             _runtime.device = (
-                devices.Device.of_kind(current_device().kind, chosen) if isinstance(chosen, int) else chosen
+                devices.Device.of_kind(current_device().kind, target) if isinstance(target, int) else target
             )
 
         return Call("Device.set", change)
