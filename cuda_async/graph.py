@@ -220,7 +220,8 @@ class CudaGraph(Generic[T]):
     def _mark_update(self) -> None:
         """Record the end of an update, for launches on the stream of updates.
 
-        They fail where the update did. Launches on other streams follow that stream, and fail with it. A GPU tells its events of no failure.
+        They fail where the update did. Launches on other streams follow that stream, and fail with it. A GPU tells its
+        events of no failure.
         """
         device = self._stream.device
         if not device.driver.works_alone:
