@@ -268,10 +268,7 @@ def end_export(storage: Storage, stream: Stream) -> None:
 
     Called when an export ends, since the library may have written. For finalizers: no lock, no call of the driver.
     """
-    allocation = storage._allocation  # pyright: ignore[reportPrivateUsage]
-    stream.sequence += 1
-    allocation.writer, allocation.written = stream, stream.sequence
-    allocation.end_replays()
+    storage._allocation.write_unseen(stream)  # pyright: ignore[reportPrivateUsage]
 
 
 def wait_for_writer(storage: Storage, *, readers: bool = False, submitting: bool = False) -> None:

@@ -27,6 +27,7 @@ from cuda_async.core.context import ExecutionContext
 from cuda_async.core.lease import GuardLease, Lease, end, enter, holders
 from cuda_async.core.nesting import OneByOne, refuse_nested
 from cuda_async.core.run import Run
+from cuda_async.core.storage import Replay
 from cuda_async.core.stream import Stream, expect_stream
 from cuda_async.errors import (
     ArgumentTypeError,
@@ -45,7 +46,9 @@ from cuda_async.site import Site, format_site, user_site
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from cuda_async.core.capture import Capture, Span
     from cuda_async.core.storage import Storage
+    from cuda_async.driver.interface import DriverEvent
 
 __all__ = ("CudaGraph", "GraphLaunch", "Module", "Scope")
 
@@ -75,21 +78,23 @@ class CudaGraph(Generic[T]):
     """
 
     __slots__ = (
-        "__weakref__", "_handle", "_held", "_lease", "_lent", "_meets", "_order", "_output", "_outputs", "_site",
-        "_steps", "_stream", "_token", "_unlaunched", "_uses", "closed", "nodes",
+        "__weakref__", "_handle", "_held", "_lease", "_lent", "_meets", "_output", "_outputs", "_replay", "_site",
+        "_steps", "_stream", "_token", "_unlaunched", "_updated", "closed", "nodes",
     )  # fmt: skip
 
     def __init__(self, recorder: Recorder, handle: Handle, run: Run[T], output: T, site: Site) -> None:
         self._stream = recorder.home
         self._handle: Handle | None = handle
         self._site = site
-        self._uses = recorder.uses()
-        self._lent = list({storage.lender: storage for storage, _ in self._uses if storage.lender}.values())
+        uses = recorder.uses()
+        self._lent = list({storage.lender: storage for storage, _ in uses if storage.lender}.values())
         """One storage of each library that lends memory."""
-        self._order: object = None
-        """The `replay_order` of a stream, while launches on it need no order with uses of the operands one by one."""
+        self._replay = Replay(self._stream, valid=False)
+        """The latest launches: while they are valid, the next one needs no order with the operands one by one."""
+        self._updated: DriverEvent | None = None
+        """Recorded behind the latest update; None where there was none, or nothing would wait for it."""
         self._meets = recorder.meets
-        self._held = Held(handle, self._uses, run.kept)
+        self._held = Held(handle, uses, run.kept)
         self._steps = recorder.steps
         self._output: list[T] | None = [output]  # empty once taken; None once the graph was closed before that
         self.nodes = handle.driver.nodes
@@ -99,7 +104,7 @@ class CudaGraph(Generic[T]):
         )
         self._outputs: list[Storage] = recorder.allocated
         """Memory that holds no data before the first launch; empty from then on."""
-        self._note_outputs(self._unlaunched)
+        self._note_outputs(self._outputs, self._unlaunched)
         self._token = object()  # the lease's owner: a reference to the graph would be a cycle
         # An attribute before it is entered: `__del__` gives it back wherever Ctrl-C comes.
         self._lease: Lease = GuardLease(recorder.operands(), self._token, site)
@@ -200,7 +205,9 @@ class CudaGraph(Generic[T]):
         run = Run(op, self._stream)
         try:
             run.allies.add(self._token)  # so that it may write the graph's operands
-            run.submit()
+            with self._stream.submission:  # the mark is the update's: no other thread's work comes between
+                run.submit()
+                self._mark_update()
             if run.submission_failed:
                 run.wait()  # raises the error, once work that was enqueued has ended
             handles = run.handles
@@ -209,6 +216,18 @@ class CudaGraph(Generic[T]):
             run.leave(error)
             raise
         return cast("U", handles)
+
+    def _mark_update(self) -> None:
+        """Record the end of an update, for launches on the stream of updates.
+
+        They fail where the update did. Launches on other streams follow that stream, and fail with it. A GPU tells its
+        events of no failure.
+        """
+        device = self._stream.device
+        if not device.driver.works_alone:
+            if self._updated is None:
+                self._updated = device.borrow_event()
+            self._stream.driver.record(self._updated)
 
     def launch(self) -> GraphLaunch:
         """An operation that replays the graph on the stream that runs the operation.
@@ -225,66 +244,89 @@ class CudaGraph(Generic[T]):
         Returns:
             Objects that the caller keeps alive until the device is done.
         """
-        handle = self._check_open()
+        held = self._held  # once: another thread may close the graph meanwhile
+        if held.handle is None:
+            self._check_open()
         if stream.device is not self._stream.device:
             self.check_device(stream)
-        if not self._outputs:
-            return self._enqueue(stream, handle)
-        self._note_outputs(None)  # before the launch, which would refuse to use them
-        try:
-            held = self._enqueue(stream, handle)
-        except BaseException:
-            self._note_outputs(self._unlaunched)
-            raise
-        self._outputs = []
+        outputs = self._outputs
+        if outputs:  # those of graphs that this one launches, or that launch this one, may hold data already
+            outputs = [storage for storage in outputs if isinstance(storage.error, NotReadyError)]
+        if stream.recorder is not None:
+            self._record(stream, stream.recorder, held, outputs)
+        elif not outputs:
+            self._enqueue(stream, held)
+        else:
+            self._note_outputs(outputs, None)  # before the launch, which would refuse to use them
+            try:
+                self._enqueue(stream, held)
+            except BaseException:
+                self._note_outputs(outputs, self._unlaunched)
+                raise
+            self._outputs = []
         return held
 
-    def _note_outputs(self, error: BaseException | None) -> None:
+    @staticmethod
+    def _note_outputs(outputs: list[Storage], error: BaseException | None) -> None:
         """Set the error of each later use of the outputs; None for no error."""
-        for storage in self._outputs:
+        for storage in outputs:
             storage.fail(error)
 
-    def _enqueue(self, stream: Stream, handle: Handle) -> Held:
-        # Noted ahead of the question: who uses an operand on another stream from now on waits for this launch.
-        stream.replayed = stream.sequence + 1
-        if self._order is stream.replay_order and stream.recorder is None:
+    def _record(self, stream: Stream, recorder: Capture, held: Held, outputs: list[Storage]) -> None:
+        """Record a launch as a part of another graph.
+
+        That graph's launches order themselves. Until the first of them, outputs that hold no data go on to hold none.
+        """
+        recorder.meets |= self._meets
+        recorder.allocated += outputs
+        lent: dict[int, list[Span]] = {}
+        for _, storage, _, start, stop in self._lease.uses:
+            lent.setdefault(id(storage), []).append((start, stop))
+        for storage, write in held.uses:
+            recorder.note(storage, write=write, lent=lent.get(id(storage), ()))
+        stream.driver.launch_graph(cast("Handle", held.handle).driver)
+        stream.sequence += 1
+
+    def _enqueue(self, stream: Stream, held: Held) -> None:
+        replay = self._replay
+        same = replay.stream is stream
+        if same:  # noted ahead of the question: who uses an operand elsewhere from now on waits for this launch
+            replay.last = stream.sequence + 1
+        if same and replay.valid:
             for storage in self._lent:  # its library may have enqueued work at any time
                 storage.join(stream)
             if stream.checked is not None:
-                for storage, write in self._uses:
+                for storage, write in held.uses:
                     stream.checked.use(storage.address, write=write)
         else:
-            self._order_uses(stream)
-        stream.driver.launch_graph(handle.driver)
+            self._order_uses(stream, held.uses)
+        updated = self._updated
+        if updated is not None and stream is self._stream:
+            stream.driver.wait_event(updated)
+        stream.driver.launch_graph(cast("Handle", held.handle).driver)
         stream.sequence += 1
-        return self._held
 
-    def _order_uses(self, stream: Stream) -> None:
+    def _order_uses(self, stream: Stream, uses: list[tuple[Storage, bool]]) -> None:
         """Order a launch with the uses of each operand.
 
         A graph may have hundreds of operands. Later launches on the stream skip this, until another stream uses one of
-        them, or an operation that was to write one fails (`Stream.replay_order`).
+        them, or an operation that was to write one fails (`Replay.valid`).
         """
-        failure = self._failure() if self._meets else None
+        failure = next((storage.error for storage, _ in uses if storage.error), None) if self._meets else None
         if failure is not None:
-            self._order = None
+            # The other ranks launch their graphs, too: without this launch their collectives would meet those of this
+            # graph's next launch. So it is launched all the same, and fails.
             stream.driver.check_behind(partial(raise_again, without_traceback(failure)))
-            for storage, write in self._uses:
+            for storage, write in uses:
                 storage.use(stream, write=write, failed=True)
             return
-        order = stream.replay_order  # read first: what another thread uses meanwhile is not ordered yet
-        for storage, write in self._uses:
-            storage.replay(stream, write)
+        replay = Replay(stream)
+        for storage, write in uses:
+            storage.replay(replay, write)
             storage.order(stream, write)
-        self._order = order
-
-    def _failure(self) -> BaseException | None:
-        """The error of a graph with collectives whose operands hold nothing useful.
-
-        Such a graph is launched all the same, and fails. The other ranks launch their graphs, too: without this launch
-        their collectives would meet those of this graph's next launch.
-        """
-        return next((storage.error for storage, _ in self._uses if storage.error is not None), None)
+        self._replay = replay
+        if self.closed:  # by another thread, which has ended the launches before
+            replay.valid = False
 
     def check_device(self, stream: Stream) -> None:
         """Refuse a stream of another device. Raises ContextError."""
@@ -304,7 +346,9 @@ class CudaGraph(Generic[T]):
             self.closed = True
             end((self._lease,))
             self._handle = None
-            self._uses, self._held, self._outputs = [], Held(None, [], []), []
+            self._replay.valid = False
+            self._held, self._lent, self._outputs = Held(None, [], []), [], []
+            self._return_event()
             if self._output:  # not taken
                 self._output = None
 
@@ -327,7 +371,15 @@ class CudaGraph(Generic[T]):
     def __del__(self) -> None:
         lease = getattr(self, "_lease", None)  # absent where __init__ failed
         if lease is not None:
+            self._replay.valid = False  # operands forget it when another graph uses them
             lease.give_back()
+            self._return_event()
+
+    def _return_event(self) -> None:
+        event, self._updated = self._updated, None
+        if event is not None:
+            event.forget()  # a failure's traceback would keep its frames alive
+            self._stream.device.return_event(event)  # a wait that is enqueued stays valid when it is recorded again
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.nodes} nodes"

@@ -10,10 +10,12 @@ stands for all the memory of a device.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from cuda_async.core.capture import Span
 from cuda_async.core.lease import Use
 from cuda_async.core.storage import Storage
 from cuda_async.core.stream import Stream
@@ -88,11 +90,11 @@ class Recorder:
         """End the operation that was entered last."""
         self._running.pop()
 
-    def note(self, storage: Storage, *, write: bool) -> None:
-        """Note that the recorded work reads, or writes, this storage."""
+    def note(self, storage: Storage, *, write: bool, lent: Sequence[Span] = ()) -> None:
+        """Note that the recorded work uses bytes of this storage; see `Capture`."""
         use = self._uses.get(id(storage))
         self._uses[id(storage)] = (storage, write or (use is not None and use[1]))
-        for start, stop in self._lent(storage):
+        for start, stop in lent or self._lent(storage):
             # Leased to be read, even where the graph writes: others may read its operands between launches.
             self._operands[id(storage), start, stop] = Use("an operand of the graph", storage, False, start, stop)
         if self._running:
@@ -103,7 +105,7 @@ class Recorder:
                 self.steps.append(step)
             step.uses[id(storage)] = write or step.uses.get(id(storage), False)
 
-    def _lent(self, storage: Storage) -> list[tuple[int, int | None]]:
+    def _lent(self, storage: Storage) -> list[Span]:
         """The byte ranges of a storage that were lent to the running operations.
 
         All of it, where nothing of it was lent to them.

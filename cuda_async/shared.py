@@ -9,6 +9,7 @@ several threads at once: a lock is held while the parent is submitted.
 from __future__ import annotations
 
 import itertools
+import operator
 import sys
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
@@ -301,11 +302,15 @@ def unzip(op: DeviceOp[tuple[U, ...]], n: int | None = None) -> tuple[DeviceOp[U
         if arity is None:
             raise ArgumentError(f"unzip: {op!r} does not know how many elements it yields before it runs; say unzip(n)")
         n = arity
-    elif not isinstance(cast("object", n), int) or n < 1:
+    try:
+        count = operator.index(n)
+    except TypeError:
+        count = 0
+    if count < 1:
         raise ArgumentTypeError(f"unzip({n!r}): expected how many elements {op!r} yields, 1 or more")
-    elif arity is not None and n != arity:
+    if arity is not None and count != arity:
         raise ArgumentError(
-            f"unzip({n}): {op!r} yields {arity} elements; write unzip({arity}), or leave the number out"
+            f"unzip({count}): {op!r} yields {arity} elements; write unzip({arity}), or leave the number out"
         )
     once = _Once(op)
-    return tuple(_Branch[U](once, index, n) for index in range(n))
+    return tuple(_Branch[U](once, index, count) for index in range(count))

@@ -14,9 +14,10 @@ Work that waits for the device, or is on another device, cannot be traced: `NotR
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
+from cuda_async.core.capture import Span
 from cuda_async.core.lease import Use
 from cuda_async.core.nesting import refuse_nested
 from cuda_async.core.run import Run
@@ -87,12 +88,12 @@ class _Tracer(Recorder):
         finally:
             self.leave()
 
-    def note(self, storage: Storage, *, write: bool) -> None:
-        super().note(storage, write=write)
+    def note(self, storage: Storage, *, write: bool, lent: Sequence[Span] = ()) -> None:
+        super().note(storage, write=write, lent=lent)
         if write and not storage.without_memory:
             uses = [use for op, _ in self._running for lease in op.leases for use in lease.uses]
-            lent = [Use(*use) for use in uses if use[1] is storage and use[2]]
-            self.written += lent or [Use("memory", storage, True, 0, None)]
+            written = [Use(*use) for use in uses if use[1] is storage and use[2]]
+            self.written += written or [Use("memory", storage, True, *span) for span in lent or [(0, None)]]
 
     def allocate(self, nbytes: int) -> Storage:
         storage = AbsentStorage(self.home, nbytes)

@@ -13,9 +13,10 @@ A `Mesh` is a row of devices. Tensors are split over them (`Sharded`), and kerne
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 import numpy as np
 
@@ -54,6 +55,31 @@ def _bounds(extent: int, world: int) -> list[tuple[int, int]]:
     if extent < world:
         raise ArgumentError(f"an axis of {extent} elements cannot be split over {world} devices: one would have none")
     return [(rank * extent // world, (rank + 1) * extent // world) for rank in range(world)]
+
+
+def _as_axis(axis: Any, expected: str) -> int:
+    """An axis as an int; Python's and NumPy's integers are axes."""
+    try:
+        return operator.index(axis)
+    except TypeError:
+        raise ArgumentTypeError(f"{expected}, got {axis!r}") from None
+
+
+@overload
+def _as_layout(layout: object, name: str, *, partial: Literal[False]) -> int | None: ...
+@overload
+def _as_layout(layout: object, name: str) -> Layout: ...
+def _as_layout(layout: object, name: str, *, partial: bool = True) -> Layout:
+    """Check a layout.
+
+    Raises:
+        TypeError: it is none.
+    """
+    if layout is None or (partial and isinstance(layout, str) and layout == PARTIAL):
+        return layout
+    return _as_axis(
+        layout, f"{name}: expected an axis, PARTIAL or None" if partial else f"{name}: expected an axis or None"
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,6 +122,7 @@ class Sharded:
             ValueError: the parts do not fit together, or the extents of other processes' parts are not known.
         """
         shapes = [part.shape for part in parts]
+        layout = _as_layout(layout, "layout")
         if isinstance(layout, int) and not -len(shapes[0]) <= layout < len(shapes[0]):
             raise ArgumentError(f"axis {layout}: the parts have {len(shapes[0])} axes")
         axis = layout % len(shapes[0]) if isinstance(layout, int) else None
@@ -223,6 +250,7 @@ class Mesh:
             ValueError: there is no such axis, or it is shorter than the mesh.
         """
         array = np.asarray(array)
+        axis = _as_axis(axis, "shard: expected an axis")
         if not -array.ndim <= axis < array.ndim:
             raise ArgumentError(f"shard: axis {axis} of an array of {array.ndim} axes")
         axis %= array.ndim
@@ -261,7 +289,7 @@ class Mesh:
 
         Raises:
             ValueError: an argument is on another mesh, or the results do not fit together.
-            TypeError: the function returns no operation.
+            TypeError: the function returns no operation, or `layout` is none.
 
         Example:
             >>> with Mesh([Device.host()] * 2) as mesh:
@@ -269,6 +297,7 @@ class Mesh:
             ...     mesh.map(api.convert, x, "i32").sync().to_numpy().sync()
             array([1, 2, 3, 4], dtype=int32)
         """
+        layout = _as_layout(layout, "map: layout")
         for argument in arguments:
             if isinstance(argument, Sharded) and argument.mesh is not self:
                 raise ArgumentError(f"map: {argument!r} is on another mesh")
@@ -325,9 +354,8 @@ class Mesh:
         """
         if x.mesh is not self:
             raise ArgumentError(f"reshard: {x!r} is on another mesh")
+        layout = _as_layout(layout, "reshard", partial=False)
         if layout is not None:
-            if not isinstance(layout, int):  # pyright: ignore[reportUnnecessaryIsInstance]
-                raise ArgumentTypeError(f"reshard: expected an axis or None, got {layout!r}")
             if not -len(x.shape) <= layout < len(x.shape):
                 raise ArgumentError(f"reshard: axis {layout} of a tensor of {len(x.shape)} axes")
             layout %= len(x.shape)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from cuda_async.async_cuda_core.runtime import Call, Started
 from cuda_async.combinators import value
@@ -150,14 +151,18 @@ class Device:
             TypeError: `device` is none of these.
             NoDeviceError: (when awaited) there is none of this number.
         """
-        if not isinstance(cast("object", device), int | devices.Device | None):  # else every later call would fail
-            raise ArgumentTypeError(
-                f"Device.set: expected a device, its number or None, got {type(device).__name__}: {as_text(device)}"
-            )
+        target = device
+        if device is not None and not isinstance(device, devices.Device):
+            try:
+                target = operator.index(device)
+            except TypeError:  # raised now: else every later call would fail
+                raise ArgumentTypeError(
+                    f"Device.set: expected a device, its number or None, got {type(device).__name__}: {as_text(device)}"
+                ) from None
 
         def change() -> None:
             _runtime.device = (
-                devices.Device.of_kind(current_device().kind, device) if isinstance(device, int) else device
+                devices.Device.of_kind(current_device().kind, target) if isinstance(target, int) else target
             )
 
         return Call("Device.set", change)

@@ -5,6 +5,7 @@ The recorder of a graph is in `recorder.py`; that of a trace, which is never rep
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cuda_async.errors import LaunchError, NotReadyError
@@ -15,9 +16,12 @@ if TYPE_CHECKING:
     from cuda_async.core.storage import Storage
     from cuda_async.core.stream import Stream
 
-__all__ = ("Capture", "is_traced", "refuse_in_capture", "refuse_in_trace")
+__all__ = ("Capture", "Span", "is_traced", "refuse_in_capture", "refuse_in_trace")
 
 T = TypeVar("T")
+
+Span = tuple[int, "int | None"]
+"""Bytes [start, stop) of a storage; None for its end."""
 
 
 class Capture(Protocol):
@@ -50,8 +54,11 @@ class Capture(Protocol):
         """End the operation that was entered last."""
         ...
 
-    def note(self, storage: Storage, *, write: bool) -> None:
-        """Note that the recorded work reads, or writes, this storage."""
+    def note(self, storage: Storage, *, write: bool, lent: Sequence[Span] = ()) -> None:
+        """Note that the recorded work reads, or writes, this storage.
+
+        `lent` has the bytes; without any they are what was lent to the running operations.
+        """
         ...
 
     def workspace(self, nbytes: int) -> Storage:

@@ -425,8 +425,13 @@ def as_device(which: Device | int | str) -> Device:
         return which
     if isinstance(which, str):
         return Device.parse(which)
-    if isinstance(which, int) and not isinstance(which, bool):
-        return Device.of_kind(registry.ACCELERATOR, which)
+    if not isinstance(which, bool):
+        try:
+            number = operator.index(which)
+        except TypeError:
+            pass
+        else:
+            return Device.of_kind(registry.ACCELERATOR, number)
     raise ArgumentTypeError(
         f"expected a device, the number of a GPU, or a name such as 'cpu' or 'cuda:1'; got {type(which).__name__}: "
         f"{as_text(which)}"

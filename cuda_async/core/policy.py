@@ -12,8 +12,9 @@ The policy of `op.sync()` and `await op` is the default device's.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Iterable
-from typing import Protocol, cast, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from cuda_async.core.defaults import current_stream, innermost
 from cuda_async.core.device import Device, as_device, default_device
@@ -71,12 +72,16 @@ class StreamPoolRoundRobin:
     """
 
     def __init__(self, device: Device | int | str, size: int = DEFAULT_STREAM_POOL_SIZE) -> None:
-        if not isinstance(cast("object", size), int) or size < 1:
+        try:
+            count = operator.index(size)
+        except TypeError:
+            count = 0
+        if count < 1:
             raise ArgumentError(
                 f"size: expected at least 1 stream, got {as_text(size)}; with one, all runs one after another"
             )
         self.device = as_device(device)
-        self.streams = tuple(self.device.new_stream() for _ in range(size))
+        self.streams = tuple(self.device.new_stream() for _ in range(count))
         self._turn = itertools.count()  # next() is atomic under the GIL, which the Makefile asks for
 
     def next_stream(self) -> Stream:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cuda_async.core.device import Device
     from cuda_async.core.stream import Stream
 
-__all__ = ("Storage",)
+__all__ = ("Replay", "Storage")
 
 _MAX_READERS = 16
 """Streams that an allocation keeps as its readers. With more, those whose reads are done are forgotten: a program that
@@ -60,6 +60,26 @@ class _Writers:
         self.streams = streams
 
 
+class Replay:
+    """Launches of one graph on one stream, which its operands are told of once.
+
+    A graph has hundreds of operands, perhaps. While the order is valid, each launch only sets `last`.
+
+    Attributes:
+        stream: the stream of the launches.
+        last: the sequence number of the last launch.
+        valid: whether the next launch may skip the order with uses of the operands one by one. False for good where
+            another stream has used one, an operation that was to write one has failed, or the graph was closed.
+    """
+
+    __slots__ = ("last", "stream", "valid")
+
+    def __init__(self, stream: Stream, *, valid: bool = True) -> None:
+        self.stream = stream
+        self.last = stream.sequence + 1
+        self.valid = valid
+
+
 class _Allocation:
     """The part of a storage that outlives it: the address, and streams that used it."""
 
@@ -73,68 +93,82 @@ class _Allocation:
         self.written = 0  # the sequence number of the last write on `writer`, if that is a stream
         self.allocated_at = -1  # the sequence number of the allocation on `stream`; -1 for borrowed memory
         self.readers: dict[Stream, int] = {}  # the sequence number of the last read on each stream since that write
-        # The stream on which graphs that use the memory are launched, and whether they write it. Their launches note
-        # nothing here: `written` and `readers` have the first one's number, and the stream knows the last one's.
-        self.replays: tuple[Stream, bool] | None = None
+        # Launches of graphs that use the memory, all on one stream, each with whether they write. They note nothing
+        # here: `written` and `readers` have the first one's number, and the `Replay` has the last one's.
+        self.replays: tuple[tuple[Replay, bool], ...] = ()
 
     def writers(self) -> list[tuple[Stream, int]]:
         """The streams of the last writes, each with the sequence number of its write."""
-        writer = self.writer
-        if isinstance(writer, _Writers):  # all that they have enqueued: which pieces write is not known of each
-            return [(stream, stream.sequence) for stream in writer.streams]
+        # Ahead of the records here: who ends the replays of a graph notes them there first.
+        last = {replay.stream: replay.last for replay, write in self.replays if write}
+        writer, written = self.writer, self.written
         if writer is None:
             return []
-        written = self.written
-        if self.replays is not None and self.replays == (writer, True):
-            written = max(written, writer.replayed)
-        return [(writer, written)]
+        if isinstance(writer, _Writers):  # all that they have enqueued: which pieces write is not known of each
+            return [(stream, max(stream.sequence, last.get(stream, 0))) for stream in writer.streams]
+        return [(writer, max(written, last.get(writer, 0)))]
 
     def reads(self) -> list[tuple[Stream, int]]:
         """The streams that have read since the last write.
 
         Each has the sequence number of its last read.
         """
-        replays = self.replays and self.replays[0]
-        return [
-            (reader, sequence if reader is not replays else max(sequence, reader.replayed))
-            for reader, sequence in list(self.readers.items())
-        ]
+        replays = self.replays  # ahead of the records, as in `writers`
+        reads = dict(self.readers)
+        for replay, write in replays:
+            if not write:  # also where it has no record here: a later write on the stream has removed that
+                reads[replay.stream] = max(reads.get(replay.stream, 0), replay.last)
+        return list(reads.items())
 
-    def replay(self, stream: Stream, write: bool) -> None:
-        """Let launches of graphs on `stream` note nothing.
+    def replay(self, replay: Replay, write: bool) -> None:
+        """Let later launches of a graph on a stream note nothing.
 
-        That is until another stream uses the memory.
-
-        The caller, who holds the lock of `stream`, orders its launch behind the uses that there are, after this call.
+        That is until another stream uses the memory. The caller, who holds the lock of `replay.stream`, orders its
+        launch behind the uses that there are, after this call.
         """
-        if self.replays is None or self.replays[0] is not stream:
-            self.end_replays()
-            self.replays = stream, write
-        elif write:
-            self.replays = stream, True
+        while True:
+            others = self.replays
+            if others and others[0][0].stream is not replay.stream:
+                self.end_replays()
+                continue
+            for other in others:
+                if not other[0].valid:
+                    self._note_last(*other)
+            replays = (*(other for other in others if other[0].valid), (replay, write))
+            if self.replays is others:  # else another thread has set it meanwhile
+                self.replays = replays
+                return
 
     def end_replays(self) -> None:
         """Have launches of graphs order themselves anew.
 
-        For another stream, which uses the memory.
-
-        The caller has noted its use, or holds `_lock`. Another thread may be launching the graph. It notes its launch
-        in the stream first (`replayed`), and then looks whether the order still holds. So either it finds out here, or
-        that launch is waited for.
+        Another stream uses the memory. The caller has noted its use, or holds `_lock`. Another thread may be launching
+        the graph. It notes its launch first (`Replay.last`), and then looks whether the order still holds. So either it
+        finds out here, or that launch is waited for.
         """
-        if self.replays is None:
-            return
-        stream, write = self.replays
-        stream.replay_order = object()  # no count: of two threads that add one to it, one may be lost
-        self.replays = None
+        while self.replays:
+            replays = self.replays
+            for replay, write in replays:
+                replay.valid = False
+                self._note_last(replay, write)
+            if self.replays is replays:  # else another thread has added to them meanwhile
+                self.replays = ()
+
+    def _note_last(self, replay: Replay, write: bool) -> None:
+        """Note the last launch of a graph in the records of the memory.
+
+        There is no call, where threads could change: else an older number would go over another thread's number.
+        """
+        stream, last, readers = replay.stream, replay.last, self.readers
         if write and self.writer is stream:
-            self.written = max(self.written, stream.replayed)
-        if stream in self.readers:
-            self.readers[stream] = max(self.readers[stream], stream.replayed)
+            if self.written < last:
+                self.written = last
+        elif stream not in readers or readers[stream] < last:
+            readers[stream] = last
 
     def read(self, stream: Stream) -> None:
         """Order the piece that `stream` enqueues next, a reader."""
-        if self.replays is not None and self.replays[0] is not stream:
+        if self.replays and self.replays[0][0].stream is not stream:
             self.readers[stream] = stream.sequence + 1  # ahead of the call: see there
             self.end_replays()
         writer = self.writer
@@ -163,7 +197,7 @@ class _Allocation:
 
         The caller holds `_lock`.
         """
-        if self.replays is not None and self.replays[0] is not stream:
+        if self.replays and self.replays[0][0].stream is not stream:
             self.end_replays()
         others: list[Stream] = []
         for source, sequence in self.writers():
@@ -176,6 +210,19 @@ class _Allocation:
                 self.readers.pop(reader, None)
         self.written = stream.sequence + 1
         self.writer = _Writers((*others, stream)) if others else stream
+
+    def write_unseen(self, stream: Stream) -> None:
+        """Note that another library may have written.
+
+        Its work is what it has enqueued on `stream` until now. For finalizers: no lock, no call of the driver. Other
+        writes stay in the record where `stream` is not ordered behind them: the library may have had a part of the
+        memory alone, and somebody else have written another part.
+        """
+        others = [source for source, sequence in self.writers() if not stream.follows(source, sequence)]
+        stream.sequence += 1
+        self.written = stream.sequence
+        self.writer = _Writers((*others, stream)) if others else stream
+        self.end_replays()
 
     @staticmethod
     def _replace(stream: Stream, source: Stream, sequence: int, *, depend: bool) -> bool:
@@ -202,8 +249,13 @@ class _Allocation:
             # A thread that submits a read holds this lock. So no read is added while we hold it: another thread's new
             # read must not be forgotten with an old one.
             try:
-                # 0 where another thread has removed it meanwhile: then there is nothing to remove.
-                if reader.submission.acquire(blocking=False) and self.readers.get(reader, 0) <= reader.completed:
+                # 0 where another thread has removed it meanwhile: then there is nothing to remove. A graph's later
+                # launches on the stream note nothing, so that it stays a reader.
+                if (
+                    reader.submission.acquire(blocking=False)
+                    and self.readers.get(reader, 0) <= reader.completed
+                    and not (self.replays and self.replays[0][0].stream is reader)
+                ):
                     self.readers.pop(reader, None)
             finally:
                 try:  # noqa: SIM105 - as in `Stream.mark`
@@ -401,12 +453,12 @@ class Storage:
         Here nobody lends it.
         """
 
-    def replay(self, stream: Stream, write: bool) -> None:
-        """Let launches of graphs on `stream` skip `order`.
+    def replay(self, replay: Replay, write: bool) -> None:
+        """Let later launches of a graph on a stream skip `order`.
 
-        They may as long as `stream.replay_order` is the same object. The caller holds the lock of `stream`, and calls `order` after this.
+        They may as long as `replay` is valid. The caller holds the lock of the stream, and calls `order` after this.
         """
-        self._allocation.replay(stream, write)
+        self._allocation.replay(replay, write)
 
     def fail(self, error: BaseException | None) -> None:
         """Note that the operation which was to write it failed.

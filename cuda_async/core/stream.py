@@ -88,8 +88,8 @@ class Stream:
 
     __slots__ = (
         "__weakref__", "_events", "_mark", "_mark_lock", "_marked", "_ordered", "_seen", "_waits", "_workspace",
-        "checked", "completed", "device", "driver", "held", "lenders", "number", "plain", "recorder", "replay_order",
-        "replayed", "sequence", "sm_margin", "submission",
+        "checked", "completed", "device", "driver", "held", "lenders", "number", "plain", "recorder", "sequence",
+        "sm_margin", "submission",
     )  # fmt: skip
 
     def __init__(
@@ -114,11 +114,6 @@ class Stream:
         """Multiprocessors that kernels with a persistent grid leave free; see `Device.new_stream`."""
         self.plain = self.checked is None and recorder is None
         """Whether neither a checker nor a recorder has to be told of uses of memory."""
-        self.replayed = 0
-        """The number of the last graph launch."""
-        self.replay_order = object()
-        """Another object from then on where other streams use memory of graphs that were launched here. Such a graph
-        orders its next launch anew; see `CudaGraph`."""
         self._mark: DriverEvent | None = None  # the event that other streams wait for; recorded anew as needed
         self._mark_lock = new_lock()
         self._marked = 0  # pieces of whole operations that `_mark` covers
@@ -185,6 +180,13 @@ class Stream:
             self._events += 1
             self._marked = covered if settled else 0
             return self._mark, self._marked
+
+    def follows(self, source: Stream, sequence: int) -> bool:
+        """Whether later work here is known to come behind work on `source`.
+
+        That is its first `sequence` pieces.
+        """
+        return source is self or sequence <= source.completed or self._seen.get(source, 0) >= sequence
 
     def follow(self, source: Stream, sequence: int, *, depend: bool = True) -> None:
         """Make later work here wait for the first `sequence` pieces of `source`.

@@ -28,7 +28,7 @@ from cutile.entry import Kernel
 from cutile.errors import ArgumentError
 from cutile.frontend.parameters import Parameter
 from cutile.frontend.signature import Signature
-from cutile.host.shapes import row_major_strides
+from cutile.host.shapes import new_shape, row_major_strides
 
 
 def add(commands: Any) -> None:
@@ -93,21 +93,29 @@ def run(options: argparse.Namespace) -> int:
     if options.stage == "image":
         if options.output is None:
             raise ArgumentError("the stage image is machine code: say where it goes with --output FILE")
-        options.output.write_bytes(compile_kernel(plan.request(target)).executable.image)
+        _write(options.output, compile_kernel(plan.request(target)).executable.image)
         return 0
     text = plan.render(target, options.stage)
     if options.output is None:
         print(text)
     else:
-        options.output.write_text(text, encoding="utf-8")
+        _write(options.output, text.encode())
     return 0
+
+
+def _write(file: Path, data: bytes) -> None:
+    """Write a stage. Raises ArgumentError where that fails."""
+    try:
+        file.write_bytes(data)
+    except OSError as error:
+        raise ArgumentError(f"--output {file}: it cannot be written: {error.strerror}") from error
 
 
 def _constant(text: str) -> Any:
     """The value of a generic: a literal of Python's, or the text itself."""
     try:
         return ast.literal_eval(text)
-    except (ValueError, SyntaxError):
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # as `literal_eval` says
         return text
 
 
@@ -188,7 +196,13 @@ def _tensor(parameter: Parameter, text: str | None) -> TensorFacts:
         dtype = as_dtype(form["dtype"])
     except TypeError as error:
         raise ArgumentError(f"--arg {parameter.name}={text}: {error}") from None
-    shape, tile, map_ = _numbers(form["shape"]), _numbers(form["tile"] or ""), _numbers(form["map"] or "")
+    try:
+        shape, tile, map_ = (_numbers(form[part] or "") for part in ("shape", "tile", "map"))
+    except ValueError:
+        raise ArgumentError(f"--arg {parameter.name}={text}: expected the form of {EXAMPLE}") from None
+    shape = new_shape(shape, f"--arg {parameter.name}={text}")
+    if 0 in tile:
+        raise ArgumentError(f"--arg {parameter.name}={text}: the extents of a tile are at least 1, got {tile}")
     if (parameter.kind == "mut") != bool(tile):
         kind = "a partition: add its tile, as in /(16,16)" if parameter.kind == "mut" else "a tensor, without a tile"
         raise ArgumentError(f"--arg {parameter.name}={text}: {parameter.name!r} takes {kind}")

@@ -27,7 +27,7 @@ from cutile.host.display import card, drawing
 from cutile.host.shapes import ShapeLike, as_shape
 from cutile.host.transfer import values_now
 from cutile.language import OWNED
-from cutile.launch.views import OpenTiledView, SharedView, TiledView, View, shown
+from cutile.launch.views import OpenTiledView, SharedView, TiledView, View, as_int, shown
 
 if TYPE_CHECKING:
     from cutile.host.tensor import Tensor
@@ -239,7 +239,7 @@ class _TiledTensor(language.Partition):
             self._tiled = TiledView(tiled.view, tiled.tile, exact=False)
         return self
 
-    def map(self, map_shape: Sequence[int] | int, num_tile_blocks: int) -> MappedLaunchPartition:
+    def map(self, map_shape: ShapeLike, num_tile_blocks: SupportsIndex) -> MappedLaunchPartition:
         """Share the tiles among `num_tile_blocks` tile blocks.
 
         The result is for a `MappedPartitionMut` parameter.
@@ -530,18 +530,18 @@ class MappedLaunchPartition:
     __slots__ = ("_partition", "blocks", "map_shape")
 
     def __init__(
-        self, partition: Partition | BorrowedPartition, map_shape: Sequence[int] | int, num_tile_blocks: int
+        self, partition: Partition | BorrowedPartition, map_shape: ShapeLike, num_tile_blocks: SupportsIndex
     ) -> None:
         is_shape = isinstance(map_shape, Sequence) and not isinstance(map_shape, str)
-        if not is_shape and not hasattr(map_shape, "__index__"):
+        if not is_shape and not isinstance(map_shape, SupportsIndex):
             raise ArgumentTypeError(
                 f"map: expected an extent or a sequence of extents such as (4, 1), got {map_shape!r}"
             )
-        shape = tuple(map_shape) if isinstance(map_shape, Sequence) else (map_shape,)
+        items = tuple(map_shape) if isinstance(map_shape, Sequence) else (map_shape,)
         self._partition = partition
-        self.map_shape = shape
-        self.blocks = num_tile_blocks
-        _check_map(partition, shape, num_tile_blocks)
+        self.map_shape = tuple(as_int(each) for each in items)
+        self.blocks = as_int(num_tile_blocks)
+        _check_map(partition, self.map_shape, self.blocks)
 
     @property
     def partition(self) -> Partition | BorrowedPartition:

@@ -11,9 +11,10 @@ expression, which each launch evaluates. Only a failed launch evaluates them one
 from __future__ import annotations
 
 import ast
+import operator
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from cutile.compile.driver import Compiled
 from cutile.errors import ArgumentError, LaunchError, as_text
@@ -97,14 +98,13 @@ def check_grid(kernel: str, grid: object) -> Grid:
     Raises:
         LaunchError: it is no tuple of one to three positive integers, or has more than 2**31 - 1 tile blocks.
     """
-    items = (grid,) if isinstance(grid, int) else grid
-    if not isinstance(items, tuple | list) or not 1 <= len(items) <= 3:  # pyright: ignore[reportUnknownArgumentType]
+    items = cast("Sequence[Any]", grid if isinstance(grid, tuple | list) else (grid,))
+    try:
+        extents = [operator.index(item) for item in items if not isinstance(item, bool)]
+    except TypeError:
+        extents = []
+    if len(extents) != len(items) or not 1 <= len(extents) <= 3:
         raise LaunchError(f"{kernel}: the grid must be 1 to 3 integers, got {as_text(grid)}")
-    extents: list[int] = []
-    for item in items:  # pyright: ignore[reportUnknownVariableType]
-        if not isinstance(item, int) or isinstance(item, bool):
-            raise LaunchError(f"{kernel}: the grid must be 1 to 3 integers, got {as_text(grid)}")
-        extents.append(item)
     if min(extents) < 1:
         raise LaunchError(f"{kernel}: the grid {as_text(tuple(extents))} is empty: every extent must be at least 1")
     x, y, z = (*extents, 1, 1, 1)[:3]

@@ -12,6 +12,7 @@ extents.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol, runtime_checkable
@@ -251,13 +252,21 @@ class OpenTiledView:
                 f"{'is' if len(missing) == 1 else 'are'}; give it with .generics({generics}), or a list of "
                 "configurations to be searched: .generics([{...}, {...}])"
             )
-        tile = tuple(extents[each] if isinstance(each, str) else each for each in self.tile)
+        tile = tuple(as_int(extents[each]) if isinstance(each, str) else each for each in self.tile)
         for name, extent in zip(self.tile, tile, strict=True):
             if isinstance(extent, bool) or not isinstance(extent, int) or extent < 1:
                 raise GenericsError(f"{what}: {name!r} is an extent of its tiles, a positive int; got {extent!r}")
             if extent > i32.max:
                 raise GenericsError(f"{what}: {name!r} is an extent of its tiles, at most {i32.max}; got {extent!r}")
         return TiledView(self.view, tile, exact=self.exact)
+
+
+def as_int(number: Any) -> Any:
+    """An integer of NumPy's, say, as Python's; anything else as it is, bools too."""
+    try:
+        return number if isinstance(number, bool) else operator.index(number)
+    except TypeError:
+        return number
 
 
 def shown(tile: Iterable[int | str]) -> str:

@@ -15,12 +15,14 @@ from __future__ import annotations
 
 import json
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from cutile.bench import Interval, Measurement, Paired
+from cutile.compile.store import CacheWarning
 from cutile.errors import ForeignLogError
 from cutile.tune.space import Config, space_hash
 
@@ -136,17 +138,21 @@ class TrialLog:
         path: the file; it is made, with its folder, when the first record is written.
         name: the tuner's name.
         parameters: the names of the space's parameters.
+        optional: whether the search goes on without a log, with a warning, where the file cannot be read or written.
 
     Attributes:
+        path: the file; None without one.
         trials: what the file held when it was opened: the last record of each configuration and subject.
         runoffs: the run-offs that the file held, by the configurations and subjects of both.
 
     Raises:
         ForeignLogError: the file is of another tuner or of other parameters, or is no log.
+        OSError: the file cannot be read, unless `optional`.
     """
 
-    def __init__(self, path: Path | None, name: str, parameters: tuple[str, ...]) -> None:
+    def __init__(self, path: Path | None, name: str, parameters: tuple[str, ...], *, optional: bool = False) -> None:
         self.path = path
+        self._optional = optional
         self._header: dict[str, Any] = {
             "cutile.tune": FORMAT,
             "name": name,
@@ -157,8 +163,26 @@ class TrialLog:
         self.runoffs: dict[tuple[tuple[Config, str], tuple[Config, str]], Paired] = {}
         self._begun = False  # whether the file has a header
         self._cut = False  # whether its last line lacks a newline, as a crash leaves it
-        if path is not None and path.exists():
-            self._read(path)
+        try:
+            if path is not None and path.exists():
+                self._read(path)
+        except OSError as error:
+            self._do_without(error)
+
+    def _do_without(self, error: OSError) -> None:
+        """Go on without the file, and warn.
+
+        Raises the error where the file is not optional.
+        """
+        if not self._optional:
+            raise error
+        warnings.warn(
+            f"the search {self._header['name']!r} keeps no log in {self.path} ({error}); name another file with "
+            ".log(path), or leave the log out with .log(None)",
+            CacheWarning,
+            stacklevel=3,
+        )
+        self.path = None
 
     def _read(self, path: Path) -> None:
         data = path.read_bytes()  # not text: a line that was cut short may end within a character
@@ -211,7 +235,11 @@ class TrialLog:
     # -- writing ------------------------------------------------------------------------------
 
     def add(self, trial: Trial) -> None:
-        """Write a trial."""
+        """Write a trial.
+
+        Raises:
+            OSError: the file cannot be written, unless it is optional.
+        """
         kind = "measured" if isinstance(trial.outcome, Measured) else "invalid"
         self._write({"config": dict(trial.config), "subject": trial.subject, kind: asdict(trial.outcome)})
 
@@ -229,18 +257,29 @@ class TrialLog:
     def _write(self, record: Mapping[str, Any]) -> None:
         if self.path is None:
             return
+        try:
+            self._append(self.path, record)
+        except OSError as error:
+            self._do_without(error)
+
+    def _append(self, path: Path, record: Mapping[str, Any]) -> None:
         lines = [json.dumps(record)]
         if not self._begun:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             lines.insert(0, json.dumps(self._header))
         text = ("\n" if self._cut else "") + "\n".join(lines) + "\n"
         # One call of write with O_APPEND puts all of it at the end, so that lines of two processes do not mix.
-        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+        rest = text.encode()
         try:
-            os.write(file, text.encode())
+            # More than once only where the disk is full: a part is written, and the next call says why no more is. The
+            # next record, if there is one, has to begin on a line of its own.
+            while rest:
+                rest = rest[os.write(file, rest) :]
+                self._cut = bool(rest)
         finally:
             os.close(file)
-        self._begun, self._cut = True, False
+        self._begun = True
 
 
 def _paired(record: Mapping[str, Any]) -> Paired:

@@ -230,7 +230,8 @@ class Autotuner:
         total = self._check_required(searcher)
         if isinstance(searcher, GridSearch):
             searcher = GridSearch(searcher)  # a run uses it up, and the user may search the same one again
-        log = TrialLog(self._path(searcher), self.name, tuple(searcher.parameters))
+        # A log that the user has not named is a convenience, like the cache of compiled kernels beside it.
+        log = TrialLog(self._path(searcher), self.name, tuple(searcher.parameters), optional=self._log is None)
         progress = self._progress or (default_progress(self.name) if self._shows_progress else None)
         search = Search(
             self.name, oracle, searcher, log, self._keeps, list(dict.fromkeys(self._required)), self._budget_s, ahead,
@@ -269,7 +270,7 @@ class Autotuner:
         if self._log is not None or not self._writes_log or not options.disk_cache:
             return self._log
         folder = cache_folder(options.cache_directory)
-        with suppress(OSError):  # writing the log raises it again
+        with suppress(OSError):  # writing the log warns of it
             # The cache of compiled kernels shares the folder, and is not trusted where others may write to it.
             make_private(folder)
         name = re.sub(r"[^\w.-]+", "_", self.name, flags=re.ASCII)[:_MAX_NAME]

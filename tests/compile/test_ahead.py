@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -59,6 +60,14 @@ def test_kernels_are_built_by_others_and_found_in_the_cache() -> None:
     for request in requests[:9]:
         assert job_of(request) is None
         assert compile_kernel(request).from_disk
+
+
+@pytest.mark.slow
+def test_a_folder_of_modules_that_is_no_text_is_passed_over(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As Python's imports pass over it."""
+    monkeypatch.setattr(sys, "path", [tmp_path, *sys.path])
+    with Builders(workers=1, limit_s=60) as builders:
+        assert builders.compile([request_of(1)]) == [None]
 
 
 @pytest.mark.slow

@@ -114,6 +114,17 @@ def test_filled_with_a_byte(device: AnyDevice) -> None:
     run(main())
 
 
+def test_a_device_by_numpys_number() -> None:
+    async def main() -> None:
+        number: Any = np.int64(0)
+        await Device.set(number)
+        assert await Device.get() == 0
+        await Device.set(None)
+
+    with AnyDevice.host():
+        run(main())
+
+
 def test_the_device(device: AnyDevice) -> None:
     async def main() -> None:
         assert await Device.get() == device.ordinal

@@ -293,6 +293,21 @@ def test_random_programs(seed: int):
     assert not ledger.races
 
 
+@pytest.mark.parametrize("wrapped", [1, WORLD])
+def test_a_graph_of_a_graph_repeats_collectives(make: Callable[..., Ranks], wrapped: int):
+    """Also where other ranks launch the inner graph itself: recording it again is no call."""
+    ranks = make(limit_s=5)
+    x = ranks.put([np.full(4, i + 1, np.uint32) for i in range(WORLD)])
+    streams = [device.new_stream() for device in ranks.devices]
+    graphs = [ranks.ranks[i].all_reduce(x[i]).graph_on(streams[i]) for i in range(WORLD)]
+    outer = [graph.launch().graph_on(streams[i]) for i, graph in enumerate(graphs[:wrapped])]
+    for _ in range(3):
+        ranks.run(*(graph.launch() for graph in (*outer, *graphs[wrapped:])))
+    for graph in (*outer, *graphs):
+        graph.close()
+    np.testing.assert_array_equal(ranks.get(x), np.full((WORLD, 4), 6 * 9))
+
+
 def test_a_graph_repeats_collectives(make: Callable[..., Ranks]):
     ranks = make()
     x = ranks.put([np.full(4, i + 1, np.uint32) for i in range(WORLD)])

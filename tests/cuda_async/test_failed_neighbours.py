@@ -12,7 +12,7 @@ import pytest
 from cuda_async import DependencyError, Device, DeviceOp, DriverError, ExecutionContext, Storage, Use
 from cuda_async.errors import without_traceback
 from cuda_async.testing import SimDriver, wait_all_idle
-from tests.cuda_async.work import Read, launch_affine, words
+from tests.cuda_async.work import Affine, CopyTo, Read, launch_affine, words
 
 
 class Peek(DeviceOp[None]):
@@ -68,6 +68,32 @@ def test_what_needs_a_failed_result_fails_with_it(sim_device: Device, sim: SimDr
     launch_affine(a, storage.address, 8, 2, 0)
     with pytest.raises(DependencyError, match="injected fault"):
         Peek(storage).sync_on(b)
+
+
+@pytest.mark.parametrize("where", ["the updates' stream", "another stream"])
+@pytest.mark.parametrize("before", [0, 1])
+def test_what_a_launch_makes_of_a_failed_update_fails(
+    sim_device: Device, sim: SimDriver, before: int, where: str
+) -> None:
+    """The update has not failed yet when the launch is enqueued."""
+    home, other, reader = (sim_device.new_stream() for _ in range(3))
+    target, source = (words(number, count=16).sync_on(home) for number in (1, 2))
+    graph = CopyTo(target, source).graph_on(home)
+    launch = graph.launch().bind(home if where.startswith("the") else other)
+    for _ in range(before):
+        launch()
+    sim.run_until_idle()
+    sim.automatic = False
+    sim.fail("run:launch")
+    graph.update(Affine(source, 5, 1))
+    launch()
+    sim.automatic = True
+    with pytest.raises(DependencyError, match="injected fault"):
+        Read(target).sync_on(reader)
+    with pytest.raises(DriverError, match="injected fault"):
+        Read(source).sync_on(reader)
+    with pytest.raises(DriverError, match="injected fault"):
+        launch()  # the failure has been noticed
 
 
 def test_ordering_first_does_not_hide_a_later_dependency(sim_device: Device, sim: SimDriver) -> None:

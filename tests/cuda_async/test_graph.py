@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
+import weakref
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +17,7 @@ from cuda_async import (
     Device,
     DeviceOp,
     DriverError,
+    ExecutionContext,
     LaunchError,
     NotReadyError,
     OwnershipError,
@@ -22,11 +26,15 @@ from cuda_async import (
     Stream,
     UnrunOperationWarning,
     value,
+    with_context,
     zip,
 )
+from cuda_async.foreign import ForeignStorage
 from cuda_async.graph import Module, Scope
 from cuda_async.testing import SimDriver, wait_all_idle
+from cuda_async.trace import trace_of
 from tests.cuda_async.work import Affine, Call, CopyTo, Read, allocate, words
+from tests.support.interrupts import interleaved
 
 pytestmark = pytest.mark.filterwarnings(f"ignore::{UnrunOperationWarning.__module__}.UnrunOperationWarning")
 
@@ -446,6 +454,95 @@ def test_a_bound_launch_keeps_what_it_uses_until_the_device_is_done(sim_device: 
     sim_device.collect()
     sim.automatic = True
     assert set(Read(storage).sync_on(stream).tolist()) == {7}
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 does not tell where threads may change")
+def test_another_thread_closes_the_graph_amid_a_launch() -> None:
+    """The launch is refused, or done with all that it uses; wherever the threads change."""
+    number, place, outcomes = 0, "the beginning", set[int]()
+    while place is not None:
+        sim = SimDriver(1)
+        device = Device.from_driver(sim)
+        stream, home = device.new_stream(), device.new_stream()
+        storage = words(1, count=8).sync_on(home)
+        source = words(7, count=8).sync_on(home)
+        sim.automatic = False
+        graph = CopyTo(storage, source).graph_on(home)
+        launch = graph.launch().bind(stream)
+        del source
+        raised = False
+
+        def this() -> None:
+            nonlocal raised
+            try:
+                launch()  # noqa: B023
+            except ContextError:
+                raised = True
+
+        place = interleaved(this, number, graph.close)
+        graph.close()
+        gc.collect()
+        device.collect()
+        assert sim.graphs == (not raised), f"{number}: {place}"
+        sim.automatic = True
+        assert Read(storage).sync_on(home).tolist() == [1 if raised else 7] * 8, f"{number}: {place}"
+        outcomes.add(raised)
+        number += 1
+    assert outcomes == {True, False}
+
+
+def reading(storage: Storage, context: ExecutionContext) -> DeviceOp[None]:
+    storage.use(context.stream, write=False)
+    return value(None)
+
+
+def test_a_closed_graph_lets_go_of_other_libraries_memory(sim_device: Device) -> None:
+    class Owner:
+        """An object of another library."""
+
+    stream, owner = sim_device.new_stream(), Owner()
+    seen = weakref.ref(owner)
+    lent = ForeignStorage(sim_device, owner, lambda: None)
+    graph = with_context(partial(reading, lent)).graph_on(stream)
+    graph.launch().sync_on(stream)
+    del lent, owner
+    gc.collect()
+    assert seen() is not None
+    graph.close()
+    stream.synchronize()
+    gc.collect()
+    wait_all_idle(sim_device)
+    assert seen() is None
+
+
+@pytest.mark.parametrize("first_launched", ["inner", "outer"])
+def test_a_graph_launched_by_a_graph(device: Device, stream: Stream, first_launched: str) -> None:
+    """Outputs hold no data until either of the two is launched."""
+    inner = words(5, count=8).then(lambda s: Affine(s, 2, 1)).graph_on(stream)
+    output = inner.take_output()
+    assert output is not None
+    outer = inner.launch().then(lambda _: words(0, count=8)).then(lambda fresh: CopyTo(fresh, output)).graph_on(stream)
+    copied = outer.take_output()
+    assert copied is not None
+    for storage in (output, copied[0]):
+        with pytest.raises(NotReadyError, match="has not been launched"):
+            Read(storage).sync_on(stream)
+    if first_launched == "inner":
+        inner.launch().sync_on(stream)
+        assert first(output) == 11
+        with pytest.raises(NotReadyError, match="has not been launched"):
+            Read(copied[0]).sync_on(stream)
+    outer.launch().sync_on(stream)
+    assert (first(copied[0]), first(output)) == (11, 11)
+
+
+def test_a_trace_of_a_launch_leaves_the_outputs_without_data(device: Device, stream: Stream) -> None:
+    graph = words(5, count=8).graph_on(stream)
+    output = graph.take_output()
+    assert output is not None
+    trace_of(graph.launch, device)
+    with pytest.raises(NotReadyError, match="has not been launched"):
+        Read(output).sync_on(stream)
 
 
 def test_binding_a_launch_uses_it_up(device: Device, stream: Stream, storage: Storage) -> None:

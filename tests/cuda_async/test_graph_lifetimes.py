@@ -24,6 +24,7 @@ from tests.cuda_async.work import Words, launch_affine, words, words_at
 
 PARTS, COUNT = 4, 8  # parts of a block of memory, words of a part
 NBYTES = 4 * COUNT
+GRAPHS = 3
 BLOCKS = ("ours", "ours too", "the library's")
 
 Place = tuple[int, int]
@@ -41,7 +42,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Step:
-    """One step: `run`, `record`, `launch`, `update`, `close`, `drop`, or the `library` adds a number."""
+    """One step: `run`, `record`, `launch`, `update`, `close`, `drop`; or the `library` adds a number.
+
+    `wrap` records a launch as the next graph.
+    """
 
     kind: str
     work: Work
@@ -170,6 +174,11 @@ def play(machine: Machine, steps: list[Step]) -> tuple[Model, list[str]]:
                 wrong.append(f"{step}: was not refused")
             if step.kind != "record":
                 model.do(step.work)
+        elif graph is not None and step.kind == "wrap":
+            outer = (step.graph + 1) % GRAPHS
+            if outer not in graphs:
+                graphs[outer] = graph.launch().graph_on(stream)
+                model.living[outer] = model.living[step.graph]
         elif graph is not None and step.kind == "launch":
             graph.launch().sync_on(stream)
             for work in model.living[step.graph]:
@@ -196,9 +205,9 @@ def check(seed: int, steps: list[Step]) -> list[str]:
 PLACES = st.tuples(st.integers(0, len(BLOCKS) - 1), st.integers(0, PARTS - 1))
 STEPS = st.builds(
     Step,
-    st.sampled_from(("run", "record", "record", "launch", "launch", "update", "close", "drop", "library")),
+    st.sampled_from(("run", "record", "record", "launch", "launch", "update", "wrap", "close", "drop", "library")),
     st.builds(Work, PLACES, PLACES, st.integers(0, 5)),
-    st.integers(0, 2),
+    st.integers(0, GRAPHS - 1),
     st.integers(0, 1),
 )
 
@@ -215,6 +224,7 @@ def test_graphs_of_different_parts_live_beside_each_other(block: int) -> None:
     first, other, third = (Work((block, part), (block, part), 3) for part in range(3))
     steps = [Step("record", first, 0, 0), Step("record", other, 1, 1), Step("run", third, 0, 0)]
     steps += [Step("launch", first, number, 0) for number in (0, 1, 0)]
+    steps += [Step("wrap", first, 1, 0), Step("run", third, 0, 0), Step("launch", first, 2, 0)]
     assert check(1, [*steps, Step("close", first, 0, 0), Step("run", first, 0, 1), Step("launch", first, 1, 0)]) == []
 
 

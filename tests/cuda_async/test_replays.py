@@ -6,6 +6,7 @@ simulator that runs whatever is not ordered in any order, with a checker of race
 
 from __future__ import annotations
 
+import sys
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +16,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuda_async import CudaGraph, Device, OwnershipError, Storage, Stream
+from cuda_async import CudaGraph, Device, DriverError, OwnershipError, Storage, Stream
 from cuda_async.core.storage import _Allocation  # pyright: ignore[reportPrivateUsage]
+from cuda_async.driver.checked import CheckedStream
 from cuda_async.testing import CheckedDriver, SimDriver, wait_all_idle
 from cuda_async.unsafe import async_on
 from tests.cuda_async.work import Affine, CopyTo, Read, words
+from tests.support.interrupts import interleaved
 
 COUNT, CELLS, STREAMS = 16, 4, 3
+PATIENCE = 30
+"""Attempts at an operation that an update in flight refuses: enough for the update's few steps to end."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +49,23 @@ def recorded_by(targets: st.SearchStrategy[int], sources: st.SearchStrategy[int]
 graphs = st.tuples(
     recorded_by(st.integers(0, 1), st.integers(0, 1)), recorded_by(st.integers(2, 3), st.integers(0, CELLS - 1))
 ).map(list)
-steps = st.lists(
-    st.builds(
-        Step,
-        st.sampled_from(["launch", "launch", "launch", "read", "read", "update", "work", "close"]),
-        st.integers(0, CELLS - 1),
-        st.integers(0, STREAMS - 1),
-        st.integers(0, 2),
-    ),
-    min_size=2,
-    max_size=16,
+step = st.builds(
+    Step,
+    st.sampled_from(["launch", "launch", "launch", "read", "read", "update", "work", "wrap", "close"]),
+    st.integers(0, CELLS - 1),
+    st.integers(0, STREAMS - 1),
+    st.integers(0, 2),
 )
+
+
+def renewed(graph: int, cell: int) -> list[Step]:
+    """Launches with an update in between, all on one stream: what a program does for each token."""
+    launch = Step("launch", graph, cell % 2, 2)
+    return [launch, Step("update", cell, 0, 0), launch]
+
+
+phrases = st.one_of(step.map(lambda each: [each]), st.builds(renewed, st.integers(0, 1), st.integers(0, CELLS - 1)))
+steps = st.lists(phrases, min_size=1, max_size=12).map(lambda lists: [each for phrase in lists for each in phrase])
 Program = tuple[list[list[tuple[str, int, int]]], list[Step]]
 programs: st.SearchStrategy[Program] = st.tuples(graphs, steps)
 
@@ -78,14 +89,17 @@ def record(stream: Stream, cells: list[Storage], recorded: list[tuple[str, int, 
 def run(driver: CheckedDriver, program: Program) -> None:
     """Run a program, and compare what was read with the same steps one after the other."""
     device = Device.from_driver(driver)
-    streams = [device.new_stream() for _ in range(STREAMS)]
+    streams = [device.new_stream() for _ in range(STREAMS + CELLS)]
     cells = [words(number, count=COUNT).sync_on(streams[0]) for number in range(CELLS)]
     values = list(range(CELLS))
     recorded, steps = program
     graphs: list[CudaGraph[None]] = [record(streams[i], cells, each) for i, each in enumerate(recorded)]
     bound: dict[tuple[int, int], Any] = {}
     reads: list[tuple[Storage, int]] = []
-    for step in steps:
+    # At the end others write all that the graphs have used, while their last launches are in flight; each cell on a
+    # stream of its own, which follows nothing yet.
+    close = [Step("close", number, 0, 0) for number in range(2)]
+    for step in (*steps, *close, *(Step("work", cell, STREAMS + cell, 0) for cell in range(CELLS))):
         stream, number = streams[step.stream], step.which % 2
         graph = graphs[number]
         if step.what == "launch" and not graph.closed:
@@ -98,6 +112,15 @@ def run(driver: CheckedDriver, program: Program) -> None:
                 launch = bound.get(key) or bound.setdefault(key, graph.launch().bind(stream))
                 launch()
             apply(values, recorded[number])
+        elif step.what == "wrap" and not graph.closed:
+            try:
+                outer = graph.launch().graph_on(streams[step.how])
+            except OwnershipError:  # an update has not ended
+                continue
+            for _ in range(2):
+                async_on(outer.launch(), stream)
+                apply(values, recorded[number])
+            outer.close()
         elif step.what == "read":
             fresh = words(77, count=COUNT).sync_on(streams[step.how])
             try:
@@ -106,12 +129,14 @@ def run(driver: CheckedDriver, program: Program) -> None:
                 continue
             reads.append((fresh, values[step.which]))
         elif step.what in ("update", "work"):
-            try:
-                op = Affine(cells[step.which], 5, 1)
-                graph.update(op) if step.what == "update" and not graph.closed else async_on(op, stream)
-            except OwnershipError:  # the memory is a graph's, or another graph's
-                continue
-            values[step.which] = (5 * values[step.which] + 1) % 2**32
+            for _ in range(PATIENCE):  # the simulation takes a step at each refusal
+                try:
+                    op = Affine(cells[step.which], 5, 1)
+                    graph.update(op) if step.what == "update" and not graph.closed else async_on(op, stream)
+                except OwnershipError:  # the memory is a graph's, or another graph's, or an update has not ended
+                    continue
+                values[step.which] = (5 * values[step.which] + 1) % 2**32
+                break
         elif step.what == "close":
             graph.close()
     for stream in streams:  # updates end, and what they were lent
@@ -132,6 +157,15 @@ def test_random_programs(seed: int, program: Program) -> None:
 @given(program=programs)
 def test_random_programs_on_the_cpu(program: Program) -> None:
     run(CheckedDriver(Device.host().driver), program)
+
+
+def test_an_update_of_what_launches_read() -> None:
+    """It takes the place of the reads before it, and none of those behind it."""
+    launch, update = Step("launch", 1, 1, 2), Step("update", 1, 1, 0)
+    # The graph's number is the cell's, modulo two, and its own stream has the same number.
+    program: Program = ([[("affine", 2, 0)], [("copy", 0, 1)] * 3], [launch, update, launch])
+    for seed in range(4):
+        run(CheckedDriver(SimDriver(seed)), program)
 
 
 LAUNCH, READ = Step("launch", 0, 1, 2), Step("read", 0, 2, 0)
@@ -230,3 +264,101 @@ def test_another_thread_reads_between_launches(device: Device) -> None:
     thread.join(60)
     assert not errors, errors
     assert Read(cell).sync_on(other)[0] == 300
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 does not tell where threads may change")
+@pytest.mark.parametrize("writes", [True, False], ids=["written", "read"])
+@pytest.mark.parametrize(
+    ("how", "other"),
+    [("read", "elsewhere"), ("read", "here"), ("read", "work"), ("many reads", "here"), ("launch", "here")],
+)
+def test_threads_change_anywhere(how: str, other: str, writes: bool) -> None:
+    """What a thread does amid another's use of an operand goes into the records, wherever the threads change."""
+    number, place = 0, "the beginning"
+    while place is not None:
+        driver = CheckedDriver(SimDriver(1))
+        assert isinstance(driver.inner, SimDriver)
+        sim: SimDriver = driver.inner
+        device = Device.from_driver(driver)
+        home, here, elsewhere, reader, witness, last = (device.new_stream() for _ in range(6))
+        cell, source = (words(n, count=COUNT).sync_on(home) for n in range(2))
+        operand = cell if writes else source
+        graph = record(home, [cell, source], [("copy", 0, 1)])
+        launch, launch_elsewhere = graph.launch().bind(here), graph.launch().bind(elsewhere)
+        readers = [device.new_stream() for _ in range(20 if how == "many reads" else 0)]
+        sim.automatic = False  # nothing completes, so that streams alone order the work
+        launch()
+        for stream in readers:
+            use(stream, operand, write=False)
+
+        def complete() -> None:
+            sim.run_until_idle()  # noqa: B023
+            for stream in (here, *readers):  # noqa: B023
+                stream.completed = stream.sequence
+
+        def do() -> None:
+            if other == "work":
+                use(here, operand, write=True)  # noqa: B023
+            else:
+                for _ in range(3):
+                    (launch_elsewhere if other == "elsewhere" else launch)()  # noqa: B023
+                if how == "many reads":  # which forget those that are done
+                    complete()
+
+        def this() -> None:
+            if how == "launch":
+                launch_elsewhere()  # noqa: B023
+            else:
+                use(reader, operand, write=False)  # noqa: B023
+
+        place = interleaved(this, number, do)
+        if place is None:
+            do()
+        again = launch if other == "here" else launch_elsewhere
+        again()
+        if how != "many reads":
+            use(witness, operand, write=False)  # waits for an event, which covers no later launch
+        again()
+        use(last, operand, write=True)
+        assert isinstance(last.driver, CheckedStream)
+        for stream in (here, elsewhere, reader):
+            assert isinstance(stream.driver, CheckedStream)
+            step = stream.driver.clock.get(stream.driver.number, 0)
+            assert last.driver.clock.get(stream.driver.number, 0) >= step, f"{number}: {place}"
+        sim.automatic = True
+        wait_all_idle(device)
+        number += 1
+    assert number > 20
+
+
+def use(stream: Stream, storage: Storage, *, write: bool) -> None:
+    """Enqueue a use of a storage."""
+    with stream.submission:
+        storage.use(stream, write=write)
+        stream.fill(storage.address, storage.nbytes, b"1") if write else stream.call(lambda: None)
+
+
+def test_a_neighbours_failure_is_its_own() -> None:
+    """A launch of another graph fails on the stream; memory of this graph is not concerned."""
+    sim = SimDriver(1)
+    device = Device.from_driver(sim)
+    stream, other = device.new_stream(), device.new_stream()
+    cells = [words(number, count=COUNT).sync_on(stream) for number in range(3)]
+    record(stream, cells, [("affine", 0, 1)]).launch().sync_on(stream)
+    sim.fail("run:copy")
+    record(stream, cells, [("copy", 1, 2)]).launch().bind(stream)()
+    assert Read(cells[0]).sync_on(other).tolist() == [1] * COUNT
+    with pytest.raises(DriverError, match="injected fault"):
+        stream.synchronize()
+
+
+def test_graphs_made_again_and_again_leave_nothing_in_their_operands() -> None:
+    device = Device.from_driver(SimDriver(1))
+    stream = device.new_stream()
+    cells = [words(number, count=COUNT).sync_on(stream) for number in range(2)]
+    for _ in range(20):
+        with record(stream, cells, [("affine", 0, 1)]) as graph:
+            graph.launch().sync_on(stream)
+    assert len(cells[0]._allocation.replays) <= 2  # pyright: ignore[reportPrivateUsage]
+    assert Read(cells[0]).sync_on(device.new_stream())[0] == (3**20 - 1) // 2 % 2**32

@@ -18,7 +18,8 @@ import pytest
 import cutile as ct
 from cuda_async import Device, NotReadyError, OwnershipError
 from cuda_async.foreign import ForeignStorage
-from cuda_async.testing import SimDriver
+from cuda_async.testing import CheckedDriver, SimDriver
+from cuda_async.unsafe import async_on
 from cutile import api, bf16, f32, f64, i16, u8
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.foreign import read_capsule
@@ -332,6 +333,26 @@ def test_exports_are_ordered_with_the_consumers_stream(sim_device: Device, sim: 
     with pytest.raises(BufferError, match="stream 0 is ambiguous"):
         x.__dlpack__(stream=0)
     assert read_capsule(x.__dlpack__(stream=-1)).shape == (4,)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("parts", ["another part", "another part, twice", "before the loan"])
+def test_the_end_of_a_loan_hides_no_other_write(seed: int, parts: str) -> None:
+    """A library has one half of the memory, while we write the other."""
+    driver = CheckedDriver(SimDriver(seed))
+    device = Device.from_driver(driver)
+    first, second, other, theirs = (device.new_stream() for _ in range(4))
+    x = api.zeros((64,)).sync_on(first)
+    if parts == "before the loan":
+        async_on(api.fill(x[32:].mut, 7), first)
+    capsule = x[:32].__dlpack__(stream=theirs.cu_stream(), max_version=(1, 0))
+    if parts != "before the loan":
+        async_on(api.fill(x[32:48].mut, 7), first)
+        async_on(api.fill(x[48:].mut, 7), second if parts.endswith("twice") else first)
+    del capsule
+    gc.collect()
+    assert x.to_numpy().sync_on(other).tolist() == [0] * 32 + [7] * 32
+    assert driver.races == []
 
 
 def _set(address: int, number: float) -> None:

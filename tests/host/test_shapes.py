@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import cutile as ct
+from cuda_async import Device, LaunchConfig, Storage, StreamPoolRoundRobin, value
+from cuda_async import zip as zip_ops
 from cutile import api
 from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.host.shapes import (
@@ -156,6 +160,41 @@ def test_a_range_outside_its_axis_is_refused(spans: list[Any], error: type[Excep
 def test_a_bad_index_is_refused(key: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=re.escape(words)):
         index_layout(key, (4, 8), (8, 1))
+
+
+@ct.entry
+def seven(y: ct.Mut):
+    """y = 7."""
+    y.store(7.0)  # pyright: ignore[reportArgumentType]
+
+
+WHOLE_NUMBERS: dict[str, Callable[[Any], object]] = {
+    "a shape": lambda n: api.zeros((n, n)).sync().shape,
+    "a reshape": lambda n: api.zeros((2 * n,)).sync().reshape((2, n)).shape,
+    "an index": lambda n: api.zeros((4,)).sync()[n].shape,
+    "a slice": lambda n: api.zeros((4,)).sync()[n:].shape,
+    "a tile": lambda n: api.zeros((4,)).sync().partition((n,)).shape,
+    "a generic": lambda n: seven(api.zeros((4,)).sync().mut.partition(("N",))).generics(N=n).sync().y.numpy().tolist(),
+    "a grid": lambda n: seven(api.zeros((4,)).sync().mut.partition((2,))).grid((n,)).sync().y.grid(),
+    "a grid of one axis": lambda n: seven(api.zeros((4,)).sync().mut.partition((2,))).grid(n).sync().y.grid(),
+    "a map": lambda n: repr(api.zeros((4, 4)).sync().partition((2, 2)).map((1, n), n)),
+    "a map of one axis": lambda n: repr(api.zeros((4,)).sync().partition((1,)).map(n, n)),
+    "a seed": lambda n: api.rand((2,), seed=n).sync().numpy().tolist(),
+    "a value": lambda n: api.full(n, (2,)).sync().numpy().tolist(),
+    "streams": lambda n: len(StreamPoolRoundRobin(Device.host(), n).streams),
+    "parts of a result": lambda n: len(zip_ops(value(1), value(2)).unzip(n)),
+    "bytes": lambda n: Storage.allocate(Device.host().new_stream(), n).nbytes,
+    "a launch's blocks": lambda n: LaunchConfig(n, (n, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.array])
+@pytest.mark.parametrize("place", WHOLE_NUMBERS)
+def test_whole_numbers_of_numpy_are_whole_numbers(place: str, kind: Any) -> None:
+    make = WHOLE_NUMBERS[place]
+    if kind is np.array and place == "a generic":
+        pytest.skip("generics of any kind are compared and hashed, and an array is not")
+    assert make(kind(2)) == make(2)
 
 
 def test_axes_that_are_no_permutation_are_refused() -> None:

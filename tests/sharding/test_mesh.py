@@ -24,7 +24,7 @@ from tests.cuda_async.ranks import joined
 def test_every_layout_is_the_same_tensor(world: int, dtype: Any) -> None:
     array = np.arange(5 * 4 * 3).reshape(5, 4, 3).astype(dtype)
     with Mesh([Device.host()] * world) as mesh:
-        layouts = (None, 0, 1, -1)
+        layouts: list[Any] = [None, 0, 1, -1, np.int64(1)]
         for first in layouts:
             x = (mesh.replicate(array) if first is None else mesh.shard(array, axis=first)).sync()
             assert x.shape == array.shape
@@ -32,9 +32,13 @@ def test_every_layout_is_the_same_tensor(world: int, dtype: Any) -> None:
                 y = x.reshard(second).sync()
                 assert y.layout == (None if second is None else second % 3)
                 np.testing.assert_array_equal(y.to_numpy().sync(), array)
+                if second is not None:
+                    mapped = mesh.map(lambda part: part.dup(), y, layout=second).sync()
+                    assert mapped.extents == y.extents
+                    np.testing.assert_array_equal(mapped.numpy(), array)
                 np.testing.assert_array_equal(y.numpy(), array)
                 if second is not None:
-                    extents = [part.shape[second] for part in y.parts]
+                    extents: list[int] = [part.shape[second] for part in y.parts]
                     assert max(extents) - min(extents) <= 1
                     assert sum(extents) == array.shape[second]
 
@@ -150,11 +154,16 @@ def test_what_is_no_tensor_of_the_mesh_is_passed_as_it_is() -> None:
         assert repr(y) == "<Sharded f32[6] over 2 devices, split along axis 0>"
 
 
+WRONG: list[Any] = ["partal", 1.0, "0", PARTIAL]
 REFUSED: list[tuple[Callable[[Mesh], object], type[Exception], str]] = [
     (lambda mesh: mesh.shard(np.zeros((4, 1)), axis=1), ArgumentError, "1 elements cannot be split over 2 devices"),
     (lambda mesh: mesh.shard(np.zeros(4), axis=1), ArgumentError, "axis 1 of an array of 1 axes"),
     (lambda mesh: mesh.replicate(np.zeros(4)).sync().reshard(2), ArgumentError, "axis 2 of a tensor of 1 axes"),
     (lambda mesh: mesh.map(lambda x: x, 3), ArgumentTypeError, "expected <lambda> to return an operation, got int"),
+    (lambda mesh: mesh.map(api.zeros, 3, layout=WRONG[0]), ArgumentTypeError, "an axis, PARTIAL or None, got 'partal'"),
+    (lambda mesh: mesh.map(api.zeros, 3, layout=WRONG[1]), ArgumentTypeError, "an axis, PARTIAL or None, got 1.0"),
+    (lambda mesh: mesh.shard(np.zeros(4), axis=WRONG[2]), ArgumentTypeError, "shard: expected an axis, got '0'"),
+    (lambda mesh: mesh.replicate(np.zeros(4)).sync().reshard(WRONG[3]), ArgumentTypeError, "an axis or None"),
     (lambda mesh: Mesh([]), ValueError, "one or more"),
     (
         lambda mesh: mesh.map(value, Mesh([Device.host()] * 2).replicate(np.zeros(4)).sync()),

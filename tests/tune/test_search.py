@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,8 +14,10 @@ import numpy as np
 import pytest
 
 from cutile import ForeignLogError, TuningError
+from cutile.compile.store import CacheWarning
 from cutile.tune import Autotuner, Config, GridSearch, Invalid, Trial, Tuned
 from cutile.tune import search as search_module
+from cutile.tune.log import TrialLog
 from cutile.tune.space import space_hash
 from tests.tune.oracle import FakeOracle
 
@@ -329,6 +334,57 @@ def test_a_header_that_was_cut_short_is_written_anew(tmp_path: Path) -> None:
     oracle = FakeOracle(by_n)
     assert tuner().log(path).run_with(oracle).best == Config(n=3)
     assert oracle.measured == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no limit of a file's size")
+@pytest.mark.parametrize("room", [0, 30, 120, 150, 200, 250])
+def test_a_full_disk_loses_no_more_than_what_it_had_no_room_for(tmp_path: Path, room: int) -> None:
+    import resource
+
+    path = tmp_path / "log.jsonl"
+    log = TrialLog(path, "test", ("n",))
+    before, most = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the write is told of the limit in place of the process
+    written: list[int] = []
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, most))
+    try:
+        for n in range(3):
+            with suppress(OSError):
+                log.add(Trial(Config(n=n), Invalid("no shape", "build")))
+                written.append(n)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, most))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert len(written) < 3
+    for n in (3, 4):
+        log.add(Trial(Config(n=n), Invalid("no shape", "build")))
+    assert [config.n for config, _ in TrialLog(path, "test", ("n",)).trials] == [*written, 3, 4]
+
+
+def test_a_search_goes_on_where_the_cache_folder_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CUTILE_CACHE_DIR", str(tmp_path / "file" / "folder"))
+    with pytest.warns(CacheWarning, match=r"'my kernel' keeps no log in .* \.log\(path\)") as caught:
+        found = Autotuner("my kernel").configs(n=[1, 2]).run_with(FakeOracle(by_n))
+    assert len(caught) == 1
+    assert (found.best, found.log) == (Config(n=1), None)
+    named = Autotuner("my kernel").configs(n=[1, 2]).log(tmp_path / "file" / "log")
+    with pytest.raises(OSError, match="file"):  # the user has asked for it
+        named.run_with(FakeOracle(by_n))
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no modes")
+def test_a_search_goes_on_where_its_log_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUTILE_CACHE_DIR", str(tmp_path))
+    tuner = Autotuner("my kernel").configs(n=[1, 2])
+    path = tuner.run_with(FakeOracle(by_n)).log
+    assert path is not None
+    path.unlink()
+    path.mkdir()
+    with pytest.warns(CacheWarning, match="keeps no log"):
+        assert tuner.run_with(FakeOracle(by_n)).log is None
 
 
 def test_without_a_path_the_log_is_in_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
