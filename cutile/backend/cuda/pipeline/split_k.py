@@ -103,6 +103,8 @@ def division(
         why = "the sums do not begin as zeros"
     elif block_axes(loop.bounds, kernel.definitions):
         why = "the loop's bounds differ from tile block to tile block"
+    elif kernel.writes_ahead(loop):  # each piece would write once more
+        why = "the kernel writes ahead of its sums"
     elif tiles.cluster > 1:
         why = "the thread blocks of a cluster load together"
     elif sums > MAX_SUMS_BESIDE_MORE and held:
@@ -135,9 +137,8 @@ def summing_loop(kernel: Kernel) -> For | str:
         value = op.result
     if loop.body.terminator.operands != (value,) or len(kernel.users[value]) != 1:
         return "the loop carries more than the sums"
-    before = operations[: operations.index(loop)]
     # Each piece would write once more.
-    if any(op.effect > Effect.READ for op in (*before, *loop.body.operations[:-1])):
+    if kernel.writes_ahead(loop) or any(op.effect > Effect.READ for op in loop.body.operations[:-1]):
         return "the kernel writes ahead of its sums"
     return loop
 
