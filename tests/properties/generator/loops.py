@@ -331,7 +331,11 @@ class Loops:
         same = [acc for acc in self.sums if acc.columns == columns]
         if self.left and same and self.rarely(2):
             body.append(f"{same[0].name} = {self.mma(left, right, same[0].name)}")
-        body.append(f"ct.atomic_red_view_tko({sums}, {product}, ({k}, j), ct.atomic.ADDF)")
+        where = k
+        if self.rarely(6):
+            self.tensors.append(Input(self.name("at"), i32, (64,), small=True))
+            where = f"ct.gather({self.tensors[-1].name}, {k})"
+        body.append(f"ct.atomic_red_view_tko({sums}, {product}, ({where}, j), ct.atomic.ADDF)")
         return [
             f"{left} = {self.loaded_left(self.depth, place)}",
             f"{sums} = g.partition_full_mut(({rows}, {columns}))",
