@@ -397,7 +397,8 @@ class Loops:
         """A loop."""
         k = f"k{place.deep}" if place.deep else "k"
         inside = ("n", "n", "n", "1, n", "0, n, 2", "n // 2, n", "n - 1, -1, -1")
-        outside = ("m", "i % 3", "i % 3, n", "m, n", "2", "j, i % 3 + 1")
+        unsigned, wide = ("ct.u32(m), ct.u32(n)", "ct.u32(n)"), ("ct.i64(n)", "ct.i64(m), ct.i64(n)")
+        outside = ("m", "i % 3", "i % 3, n", "m, n", "2", "j, i % 3 + 1", *unsigned, *wide)
         bounds = self.pick((*inside, *outside))
         counter = self.name("q") if self.rarely(3) else None
         lines = self.block(Place(k, bounds in inside, place.deep + 1, counter))
