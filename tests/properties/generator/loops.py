@@ -496,6 +496,8 @@ def _stores(d: Loops, stream: bool) -> list[str]:
         value = acc.name
         if d.rarely():
             value = f"{value} + ct.reduce_max({d.sums[-1].name}, 1).reshape(({d.rows}, 1))"
+        if not stream and d.rarely(6):
+            value = f"{value} + ct.convert_tile(ct.num_tiles({name}, {d.batched + d.pick((0, 1))}), ct.{d.total})"
         if d.most:
             value = f"{value} + ct.convert_tile({d.most}, ct.{d.total})"
         value = f"ct.convert_tile({value}, {name}.dtype)"

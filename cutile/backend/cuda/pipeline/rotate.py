@@ -50,8 +50,7 @@ def rotate(function: Function) -> Function:
     It is `function` itself where no loop is rotated.
     """
     ones = {op.result for op in function.walk() if isinstance(op, Constant) and op.value == 1}
-    loops = [op for op in function.walk() if isinstance(op, For) and op.step in ones]
-    cuts = {op: cut for op in loops if (cut := _cut(op)) is not None}
+    cuts = {op: cut for op in function.walk() if isinstance(op, For) and op.step in ones and (cut := _cut(op))}
     return _Rotated(cuts).function(function) if cuts else function
 
 
