@@ -63,7 +63,7 @@ def check_layouts(function: Function) -> int:
 
 
 def _check_held(roles: Roles, layouts: Mapping[str, Layout]) -> None:
-    """Check that the warps which compute a tile hold all of it, and wait for no others."""
+    """Check that the warps of a tile hold all of it, and wait for no others."""
     operations = list(roles.consumer.walk())
     alone = any(isinstance(op, FirstTile) and op.pingpong > 1 for op in operations)
     holds = held_by_each_warpgroup if alone else among_three

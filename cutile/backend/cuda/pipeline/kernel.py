@@ -72,12 +72,18 @@ class Kernel:
         return any(isinstance(op, StoreView) for op in self.order)
 
     def ahead(self, loop: Op) -> list[Op]:
-        """The operations ahead of a loop in the kernel's body, without assertions, which the producer makes."""
+        """The operations ahead of a loop in the kernel's body.
+
+        Assertions are not among them: the producer makes them.
+        """
         operations = self.function.body.operations
         return [op for op in operations[: operations.index(loop)] if op not in self.guards]
 
     def writes_ahead(self, loop: Op) -> bool:
-        """Whether it writes ahead of a loop in its body: as often as there are thread blocks for a tile block."""
+        """Whether it writes ahead of a loop in its body.
+
+        Each thread block of a tile block would do so.
+        """
         return any(op.effect > Effect.READ for op in self.ahead(loop))
 
     def behind(self, loop: Op) -> list[Op]:
