@@ -123,9 +123,17 @@ class _Products:
         op = self._definitions.get(value)
         if isinstance(op, Constant):
             return builder.value(Constant(value=op.value, dtype=u16, shape=op.shape))
-        if isinstance(op, And | Shr):
+        if isinstance(op, And) or (isinstance(op, Shr) and self._shifts_alike(op)):
             return builder.value(type(op)(x=self._wide(op.x, builder), y=self._wide(op.y, builder)))
         return builder.value(Convert(x=value, dtype=u16))
+
+    def _shifts_alike(self, op: Shr) -> bool:
+        """Whether the lower byte of a shift in 16 bits is that of the shift in 8.
+
+        A sign has eight bits above the byte. A shift by more than eight brings zeros behind them.
+        """
+        x, count = (whole_range(operand, self._definitions) for operand in op.operands)
+        return (x is not None and x[0] >= 0) or (count is not None and count[1] <= 8)
 
 
 MANTISSAS: dict[DTypeLike, tuple[int, int]] = {bf16: (0x4300, 1 << 7), f16: (0x6400, 1 << 10)}

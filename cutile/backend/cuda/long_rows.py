@@ -39,7 +39,7 @@ from cutile.backend.cuda.smem_sizes import BARRIER_BYTES, lane_mask, warp_mask
 from cutile.backend.cuda.target import FLOATS, Architecture, Lack, Refusal, asked_for
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import is_tile
-from cutile.backend.gpu.row_axis import RowAxis, Store, reduced_in, row_axis
+from cutile.backend.gpu.row_axis import RowAxis, Store, reduced_in, row_axis, updates_beside
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import f32, f64
 from cutile.ir import KEEP, Copier, Function, Op, Replacement, Rewriter, Value, rewrite
@@ -175,7 +175,7 @@ def plan_row(function: Function, row: RowAxis, arch: Architecture, options: Comp
     held = held_in(function, row)
     if held is None or _is_short(held, row.extent):
         return None
-    clusters = (1, *CLUSTERS) if arch.major >= CLUSTERS_SINCE else (1,)
+    clusters = (1, *CLUSTERS) if arch.major >= CLUSTERS_SINCE and not updates_beside(function, row) else (1,)
     if (requested := options.num_cta_in_cga) is not None and requested in clusters:
         clusters = (requested,)
     plans = [plan for blocks in clusters if (plan := _plan_over(blocks, row, held, arch, options)) is not None]

@@ -153,7 +153,9 @@ def _only_loop(outer: For, ones: set[Value]) -> For | None:
     steps = all(loop.step in ones for loop in (outer, inner))
     carries = inner.carried == outer.body.arguments[1:] and end.operands == inner.results
     bounds = own.isdisjoint((inner.start, inner.stop)) and outer.start.type == inner.start.type
-    return inner if steps and carries and bounds else None
+    # In one loop, nothing has the values with which the inner loop began.
+    apart = all(op is inner or set(outer.body.arguments[1:]).isdisjoint(op.operands) for op in (*work, *nested))
+    return inner if steps and carries and bounds and apart else None
 
 
 def _as_one(outer: For, inner: For, builder: Builder) -> list[Value]:
@@ -161,8 +163,9 @@ def _as_one(outer: For, inner: For, builder: Builder) -> list[Value]:
     dtype = outer.induction.tile.dtype
     builder.location = outer.location
     zero = builder.constant(0, dtype)
-    count = builder.value(Max(x=builder.value(Sub(x=inner.stop, y=inner.start)), y=zero))
-    rows = builder.value(Max(x=builder.value(Sub(x=outer.stop, y=outer.start)), y=zero))
+    # An unsigned difference is never below 0: it would be huge where a loop is empty.
+    count = builder.value(Sub(x=builder.value(Max(x=inner.stop, y=inner.start)), y=inner.start))
+    rows = builder.value(Sub(x=builder.value(Max(x=outer.stop, y=outer.start)), y=outer.start))
     whole = builder.value(Mul(x=rows, y=count))
     divisor = builder.value(Max(x=count, y=builder.constant(1, dtype)))  # not 0 where the inner loop is empty
     arguments = [Value(value.type, value.name) for value in outer.body.arguments]

@@ -123,6 +123,17 @@ def row_axis(function: Function) -> RowAxis | None:
     return longest
 
 
+def updates_beside(function: Function, row: RowAxis) -> bool:
+    """Whether a tensor is loaded and stored, and not by slices of the row alone.
+
+    Of several thread blocks, one may then store what another one has yet to load.
+    """
+    accesses = [op for op in function.body.operations if isinstance(op, Load | Store)]
+    stored = {op.operands[0] for op in accesses if isinstance(op, Store)}
+    loaded = {op.operands[0] for op in accesses if isinstance(op, Load)}
+    return any(op.operands[0] in stored & loaded and not row.has(op) for op in accesses)
+
+
 def _can_be_repeated(operations: Sequence[Op]) -> bool:
     """Whether slices may repeat each load, and one slice does each store.
 

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cutile.backend.cuda.lower import lower
+from cutile.backend.cuda.lower import flatten, lower
 from cutile.backend.cuda.model.copies import Copies
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.ops import Barrier, StageCommit, StagedMma, StagePut, StageRead, StageTile, StageWait
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions, Grid, Target
 from cutile.backend.reference.interpret import run_block
-from cutile.dtypes import DTypeLike, bf16, f16, f32, i8, i32
+from cutile.dtypes import DTypeLike, bf16, f16, f32, i8, i32, i64, u8, u32, u64
 from cutile.ir.control import For
 from cutile.ir.core import Function, Op
 from cutile.ir.types import Type
@@ -187,6 +187,50 @@ def test_what_is_loaded_ahead(name: str) -> None:
 def test_a_loop_that_is_all_that_a_loop_does_is_one_with_it() -> None:
     assert len(all_of(one_group(loop("a loop in a loop")), For)) == 1
     assert len(all_of(one_group(loop("a loop in a loop that does more")), For)) == 2
+
+
+NESTS = """
+def kernel(z: Mut, x: Tensor, y: Tensor, a: DTYPE, b: DTYPE, c: DTYPE, d: DTYPE):
+    acc, place = ct.constant(0, (32, 32), f32), ct.i32(0)
+    for t in range(a, b):
+        {ahead}
+        for k in range(c, d):
+            acc = ct.mma(x.load_tile((32, 32), ({row}, k)), y.load_tile((32, 32), (k, 0)), acc)
+            {beside}
+    z.store(acc)
+"""
+"""The lines ahead of the inner loop, the row of its loads, and what else it does; then the loops behind `flatten`."""
+
+
+@pytest.mark.parametrize("bounds", [(0, 2, 0, 3), (1, 3, 1, 2), (2, 1, 0, 2), (0, 2, 3, 2), (2, 0, 2, 0), (1, 1, 0, 2)])
+@pytest.mark.parametrize("dtype", [i32, u32, i64, u64, u8], ids=str)
+@pytest.mark.parametrize(
+    ("ahead", "row", "beside", "count"),
+    [
+        ("s = t + 1", "s", "", 1),
+        ("s = t * 2", "s", "place = place + 1", 1),
+        ("begin = acc", "t", "acc = acc + begin", 2),
+        ("s = place + 1", "s", "place = place + 1", 2),
+        ("s = place", "place + s", "place = place + 1", 2),
+    ],
+)
+def test_one_loop_for_two_means_the_same(
+    ahead: str, row: str, beside: str, count: int, dtype: DTypeLike, bounds: tuple[int, int, int, int]
+) -> None:
+    text = NESTS.format(ahead=ahead, row=row, beside=beside).replace("DTYPE", dtype.name)
+    types: dict[str, Type] = {"z": mut(32, 32), "x": tensor(2, bf16), "y": tensor(2, bf16)}
+    function = written(text, types | {name: scalar(dtype) for name in "abcd"})
+    flat = flatten(function)
+    verify(flat)
+    assert len(all_of(flat, For)) == count
+    random = np.random.default_rng(0)
+    x, y = (random.integers(-1, 2, shape).astype(bf16.numpy) for shape in ((160, 96), (96, 32)))
+    numbers = np.asarray(bounds, dtype.numpy)
+    results = [np.zeros((32, 32), np.float32) for _ in range(2)]
+    for program, z in zip((function, flat), results, strict=True):
+        run_block(program, dict(zip(program.parameters, (z, x, y, *numbers), strict=True)), (0, 0, 0), (1, 1, 1))
+    np.testing.assert_array_equal(*results)
+    verify(one_group(function))
 
 
 def test_threads_that_read_what_they_copied_do_not_meet() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.loops.latent import latent
 from cuda_async import Device
-from cutile import api, bf16, f16, f32, use_backend
+from cutile import api, bf16, f16, f32, i32, use_backend
 from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.model.properties import check_stores, check_written
@@ -250,6 +250,19 @@ def test_a_stage_that_only_a_product_begun_ahead_reads_is_released(rows: int) ->
     drop(function, PipelineRelease, 0)
     with pytest.raises(ProtocolError):
         check_function(function)
+
+
+@pytest.mark.parametrize("index", ["ct.gather(table, i)", "ct.gather(table, ct.gather(table, i)) + 1"])
+def test_sums_are_added_where_a_table_says(index: str) -> None:
+    """The update's addresses are computed from those of two tensors."""
+    operand = tensor(2, bf16)
+    types = {"left": operand, "rows": operand, "sums": MutType(tensor(2), (64, 64)), "done": mut(128, 64, dtype=bf16)}
+    text = ADDED.replace("rows: Tensor", "rows: Tensor, table: Tensor").replace("product, (i,", f"product, ({index},")
+    for unsafe, update in ((True, "atomic_rmw"), (False, "cuda.tma_store")):  # unsafe, tile blocks keep their order
+        text = text if unsafe else text.replace("sums.partition_full_mut((BM, D))", "sums")
+        made = lowered(written(text, {**types, "table": tensor(1, i32)}, unsafe=unsafe, BM=64))
+        verify(made)
+        assert update in [op.name for op in made.walk()]
 
 
 def next_scores_not_waited_for(function: Function) -> None:

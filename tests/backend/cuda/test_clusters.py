@@ -38,6 +38,16 @@ def test_a_tile_block_beyond_the_grid_stores_nothing() -> None:
         assert any(isinstance(op, TmaStore) for op in under) is guarded
 
 
+def test_a_kernel_that_writes_ahead_of_its_products_has_no_cluster() -> None:
+    """A tile block beyond the grid would write there, too."""
+    text = GEMM.replace("z: Mut, ", "z: Mut, c: Mut, ").replace(
+        "    acc = ", "    c.store(c.load() + 1)\n    acc = ", 1
+    )
+    made = lowered(written(text, {**types((128, 160)), "c": mut(1, 1)}), num_cta_in_cga=2)
+    assert made.facts["cluster"] == 1
+    assert lowered(written(GEMM, types((128, 160))), num_cta_in_cga=2).facts["cluster"] == 2
+
+
 def test_blocks_of_a_cluster_load_a_part_each() -> None:
     boxes: dict[int | None, tuple[int, ...]] = {}
     for y in (tensor(2, bf16), column_major()):

@@ -45,7 +45,7 @@ def scaled() -> Function:
 
 
 def summing(function: Function) -> For:
-    loop = summing_loop(Kernel(function))
+    loop = summing_loop(Kernel(function), [op for op in function.body.operations if op.regions])
     assert isinstance(loop, For)
     return loop
 
@@ -62,6 +62,19 @@ def test_pieces_of_computed_operands_are_a_cluster(bits: int, tile: tuple[int, i
     assert part.result.tile.shape == (tile[1], tile[0] // part.parts)  # the sums are the tile's transpose
     stores = [type(op) for op in function.walk() if isinstance(op, Store | TmaStore)]
     assert stores == ([Store] if part.parts == 1 else [Store, TmaStore])
+
+
+@pytest.mark.parametrize("pieces", [2, 3, 4, 8, 16])
+@pytest.mark.parametrize(
+    "result", ["acc * ct.num_tiles(z, 1)", "acc + ct.num_tiles(z, 0)", "acc * n", "acc * i", "acc * (x.shape[0] % 2)"]
+)
+def test_what_follows_the_sums_may_ask_for_numbers(result: str, pieces: int) -> None:
+    given = {"z": mut(64, 64, dtype=bf16), "x": tensor(2, bf16), "y": tensor(2, bf16)}
+    function = lowered(written(SCALED.replace("acc.astype", f"({result}).astype"), given), num_pieces=pieces)
+    verify(function)
+    assert function.facts["persistent"] == pieces
+    assert check_function(function) > 10
+    assert check_layouts(function) > 3
 
 
 @pytest.mark.parametrize("bits", [8, 4])
@@ -107,6 +120,18 @@ def test_why_others_are_not_stands_in_the_dump(reason: str, change: tuple[str, s
     asked = lowered(function, num_pieces=4)  # refused by name, and left to one group of warps
     assert f"4 pieces of a tile block are asked for: {reason}" in asked.facts["refused"][-1][1]
     assert not any(isinstance(op, KSplits) for op in asked.walk())
+
+
+def test_a_loop_that_loads_nothing_is_not_divided() -> None:
+    """Its operands stay the same, so that they are loaded ahead of it. The producer does not run it."""
+    text = SCALED.replace("range(n)", "range(n + 1)").replace("(k, j)", "(0, j)").replace("(i, k)", "(i, 0)")
+    function = written(text, {"z": mut(64, 64, dtype=bf16), "x": tensor(2, bf16), "y": tensor(2, bf16)})
+    made = lowered(function)
+    assert made.facts["divided"] == "no: the loop loads no operand"
+    assert check_function(made) > 3
+    for pieces in (4, 16):
+        asked = lowered(function, num_pieces=pieces)
+        assert not any(isinstance(op, KSplits) for op in asked.walk())
 
 
 def test_launches_divide_a_kernel_that_asks_for_nothing() -> None:

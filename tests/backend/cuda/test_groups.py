@@ -11,17 +11,20 @@ import pytest
 
 from cutile.backend.cuda.intrinsics.llvm import ir
 from cutile.backend.cuda.intrinsics.pipeline import order_arrive
+from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.pipelines import check_function
-from cutile.backend.cuda.ops import Barriers, Pipeline, SetMaxRegisters
+from cutile.backend.cuda.ops import Barriers, Pipeline, Roles, SetMaxRegisters
+from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.smem_layout import WARPGROUP
 from cutile.dtypes import bf16, f16
+from cutile.errors import IRError
 from cutile.ir.types import Type
 from cutile.ir.verify import verify
 from tests.backend.cuda.emulated import Emulated, Vector
 from tests.backend.cuda.programs import compiled, gemm_program, instructions, lowered, written
 from tests.backend.cuda.test_specialise import GEMM, refusal, types
 from tests.backend.cuda.test_storing import FUSED, fused_types
-from tests.support.programs import mut
+from tests.support.programs import mut, tensor
 
 
 def test_three_groups_share_192_rows(tmp_path: Path) -> None:
@@ -45,6 +48,35 @@ def test_what_three_groups_cannot_do_is_refused_with_the_numbers() -> None:
     assert "96 sums, and has registers for 80 beside what follows" in refusal(written(FUSED, fused_to((192, 192))))
     text = FUSED.replace("    z.store(", "    acc = acc - ct.reduce_max(acc, 1).reshape((z.shape[0], 1))\n    z.store(")
     assert refusal(written(text, fused_to((192, 128)))) == "warp groups would have to work together on reduce_max"
+
+
+def test_groups_reduce_nothing_together_ahead_of_their_products() -> None:
+    """Of a row of 1024 elements, a fourth group would hold a part; and a group alone would wait for the other one."""
+    text = GEMM.replace("    acc = ", "    most = ct.reduce_max(ct.load_tile(r, (LENGTH,), (0,)), 0)\n    acc = ", 1)
+    text = text.replace("z: Mut, ", "z: Mut, r: Tensor, ").replace("    z.store(", "    acc = acc * most\n    z.store(")
+    for tile, options in (((192, 128), {}), ((128, 128), {"num_worker_warps": 4})):
+        for length in (64, 512, 1024):
+            function = written(text.replace("LENGTH", str(length)), {**types(tile), "r": tensor(1)})
+            lowering = lowered(function, **options)
+            reasons = dict(lowering.facts["refused"])
+            assert reasons["specialised warps"] == "warp groups would have to work together on reduce_max"
+            check_layouts(lowering)
+
+
+@pytest.mark.parametrize("tile", [(192, 128), (128, 128)], ids=str)
+def test_the_model_sees_a_tile_that_groups_do_not_hold(tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Kernel, "ahead", lambda self, loop: [])
+    text = GEMM.replace("    acc = ", "    most = ct.reduce_max(ct.load_tile(r, (LENGTH,), (0,)), 0)\n    acc = ", 1)
+    text = text.replace("z: Mut, ", "z: Mut, r: Tensor, ").replace("    z.store(", "    acc = acc * most\n    z.store(")
+    for length, why in ((1024, "in warps that do not compute it"), (512, "wait for one another")):
+        function = written(text.replace("LENGTH", str(length)), {**types(tile), "r": tensor(1)})
+        lowering = lowered(function, num_worker_warps=12 if tile[0] == 192 else 4)
+        assert any(isinstance(op, Roles) for op in lowering.walk())
+        if tile[0] == 192 and length == 512:  # each group holds all of it
+            check_layouts(lowering)
+        else:
+            with pytest.raises(IRError, match=why):
+                check_layouts(lowering)
 
 
 def fused_to(tile: tuple[int, int]) -> dict[str, Type]:

@@ -55,6 +55,9 @@ def ran(function: Function, *arguments: Any) -> Any:
         ("(w & 15).astype(ct.f32) - 8.0", u8),
         ("8.0 - (w >> 4).astype(ct.f32)", u8),
         ("(w >> 3).astype(ct.f32) + (w & 7).astype(ct.f32)", u8),
+        ("((w >> 4) & 15).astype(ct.f32)", i8),
+        *((f"((w >> {count}) & 15).astype(ct.f32)", i8) for count in (8, 9, 17, "(w & 31)")),
+        ("((w >> (w & 31)) & 15).astype(ct.f32)", u8),
     ],
 )
 def test_a_whole_number_with_a_scale_is_the_same_in_16_bits(half: DTypeLike, whole: str, of: DTypeLike) -> None:

@@ -157,11 +157,19 @@ FOLDS = {"reduce_sum": np.add, "reduce_max": np.fmax, "reduce_min": np.fmin}
 
 
 def run_cluster(function: Function, values: dict[Value, Array], index: Any, grid: Any, blocks: int) -> None:
-    """All blocks of a cluster, operation by operation: they meet at each reduction."""
+    """All blocks of a cluster, one after the other up to each reduction, where they meet."""
     walkers = [RowWalker(dict(values), index, grid) for _ in range(blocks)]
     for rank, walker in enumerate(walkers):
         walker.rank = rank
-    for op in function.body.operations:
+    stretch: list[Op] = []
+    for op in (*function.body.operations, None):
+        if isinstance(op, ClusterReduce | None):
+            for walker in walkers:
+                for each in stretch:
+                    walker.values.update(zip(each.results, walker.operation(each), strict=True))
+            stretch = []
+        else:
+            stretch.append(op)
         if isinstance(op, ClusterReduce):
             assert op.blocks == blocks
             total = walkers[0].values[op.x]
@@ -169,9 +177,6 @@ def run_cluster(function: Function, values: dict[Value, Array], index: Any, grid
                 total = FOLDS[op.kind](total, walker.values[op.x]).astype(total.dtype)
             for walker in walkers:
                 walker.values[op.result] = total
-            continue
-        for walker in walkers:
-            walker.values.update(zip(op.results, walker.operation(op), strict=True))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -314,6 +319,48 @@ def test_rows_that_many_loads_wait_for_are_held_when_they_are_long() -> None:
 
     assert [plan(columns, "u", "v") for columns in (2048, 4096, 8192)] == [False, True, True]
     assert [plan(columns, "u", "v", "w") for columns in (4096, 8192, 16384)] == [False, False, True]
+
+
+COUNTED = """
+def counted(y: Mut, c: Mut, x: Tensor):
+    t = ct.load_tile_like(x, y).astype(f32)
+    e = ct.exp(t - ct.reduce_max(t, 1)[:, None])
+    total = ct.reduce_sum(e, 1)[:, None]
+    scale = c.load()
+    y.store((scale * e / total).astype(y.dtype))
+    c.store(scale + 1)
+"""
+"""A softmax that counts how often it ran, and computes with that."""
+
+
+@pytest.mark.parametrize(
+    ("text", "blocks"),
+    [
+        (COUNTED, 1),
+        (COUNTED.replace("scale + 1", "total"), 1),
+        (
+            COUNTED.replace("c.load()", "2.0").replace("scale + 1", "total"),
+            2,
+        ),
+        (COUNTED.replace("c.load()", "2.0").replace("ct.load_tile_like(x, y)", "y.load()"), 2),
+    ],
+)
+def test_no_thread_block_of_a_cluster_stores_what_another_one_has_yet_to_load(text: str, blocks: int) -> None:
+    types: dict[str, Type] = {"y": MutType(ROW, (1, 65536)), "c": MutType(tensor(2), (1, 1)), "x": ROW}
+    function = written(text, types)
+    assert lowered(function).facts.get("cluster", 1) == blocks
+    row = row_axis(function)
+    assert row is not None
+    sliced, _ = cluster_rows(function, row, 2)
+    random, results = np.random.default_rng(0), list[Array]()
+    drawn = random.standard_normal((1, 65536)).astype(bf16.numpy)
+    for program, count in ((function, 1), (sliced, 2)):
+        y, c = drawn.copy(), np.full((1, 1), 3, np.float32)
+        run_cluster(program, dict(zip(program.body.arguments, (y, c, drawn), strict=True)), (0, 0, 0), (1, 1, 1), count)
+        results.append(y.astype(np.float32) * 1e4)
+    close = np.allclose(*results, rtol=2e-2)
+    assert close or blocks == 1
+    assert not close or text != COUNTED  # the second block has loaded what the first one has stored
 
 
 def test_what_is_no_plain_row_stays_as_it_is() -> None:

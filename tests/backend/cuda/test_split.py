@@ -12,7 +12,7 @@ from cutile.backend.cuda.intrinsics import split_k as intrinsics
 from cutile.backend.cuda.intrinsics.llvm import I32
 from cutile.backend.cuda.model.pipelines import check, check_function
 from cutile.backend.cuda.model.protocol import ProtocolError, protocol
-from cutile.backend.cuda.ops import Fixup, KSplits, WorkUnit
+from cutile.backend.cuda.ops import Fixup, KSplits, Roles, WorkUnit
 from cutile.backend.cuda.pipeline.split_k import MAX_PIECES, MIN_WORKSPACE_ITERATIONS
 from cutile.dtypes import bf16, f16, i8, i32
 from cutile.ir.core import Function
@@ -68,6 +68,20 @@ def test_why_others_are_not_stands_in_the_dump(
     assert "workspace" not in lowering.facts
     assert not any(isinstance(op, KSplits | WorkUnit | Fixup) for op in lowering.walk())
     assert "workspace" not in [each.name for each in source(gemm_program(bf16, (64, 64), 64)).parameters]
+
+
+AHEAD = GEMM.replace("z: Mut, ", "z: Mut, c: Mut, ").replace("    acc = ", "    c.store(c.load() + 1)\n    acc = ", 1)
+"""Each tile block counts itself ahead of its products."""
+
+
+@pytest.mark.parametrize("options", [{}, {"num_pieces": 4}, {"num_pieces": 16}], ids=str)
+def test_what_is_written_ahead_of_the_sums_is_written_once(options: dict[str, Any]) -> None:
+    """Each piece would count the tile block."""
+    lowering = lowered(written(AHEAD, {**types((64, 64)), "c": mut(1, 1)}), **options)
+    assert any(isinstance(op, Roles) for op in lowering.walk())
+    assert lowering.facts["divided"] == "no: the kernel writes ahead of its sums"
+    assert "division" not in lowering.facts
+    assert not any(isinstance(op, KSplits | WorkUnit | Fixup) for op in lowering.walk())
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 3, 5])

@@ -98,6 +98,8 @@ class Loops:
         tensors: the arguments that are read.
         sums: what products are added up in.
         added: what products are added to in memory, by any tile block; None for nothing.
+        counted: what each tile block counts one up of, ahead of its products; None for nothing.
+        most: the largest element of a row that all tile blocks read ahead of their products; empty for none.
         left: products that may still be drawn.
         names: of variables so far.
     """
@@ -113,6 +115,8 @@ class Loops:
     tensors: list[Input] = field(default_factory=list[Input])
     sums: list[Sums] = field(default_factory=list[Sums])
     added: Output | None = None
+    counted: Output | None = None
+    most: str = ""
     left: int = MAX_PRODUCTS
     names: int = 0
 
@@ -250,13 +254,17 @@ class Loops:
     def chain(self, place: Place) -> list[str]:
         """A product of what another one's sums become; what was added up before may fade, row by row."""
         acc, between = self.pick(self.sums), self.pick((64, 32, 128, 16))
-        name = self.name("s")
-        product = self.mma(
-            self.loaded_left(self.depth, place), self.right(self.depth, between, place), self.zeros(between)
-        )
-        lines = [f"{name} = {product}"]
-        before = acc.name
-        if self.rarely(3):
+        name, begin, before = self.name("s"), self.zeros(between), acc.name
+        lines: list[str] = []
+        if between == acc.columns and self.rarely(3):  # both products begin with one tile, and the sums are added here
+            other, begin = self.sums[-1], f"t{name}"
+            lines.append(f"{begin} = ct.convert_tile({self.loaded_left(between, place)}, ct.{self.total})")
+            if other is not acc and other.columns == acc.columns:
+                lines.append(f"{other.name} = {other.name} + {acc.name}")
+            before = begin
+        product = self.mma(self.loaded_left(self.depth, place), self.right(self.depth, between, place), begin)
+        lines.append(f"{name} = {product}")
+        if before == acc.name and self.rarely(3):
             fade = f"ct.reduce_max({name}, 1).reshape(({self.rows}, 1)) > {self.pick((0, 3, 20))}"
             row, less = f"({self.rows}, 1), ct.{self.total}", self.pick((-1, 0))
             lines.append(f"f{name} = ct.select({fade}, ct.constant({less}, {row}), ct.constant(1, {row}))")
@@ -323,7 +331,11 @@ class Loops:
         same = [acc for acc in self.sums if acc.columns == columns]
         if self.left and same and self.rarely(2):
             body.append(f"{same[0].name} = {self.mma(left, right, same[0].name)}")
-        body.append(f"ct.atomic_red_view_tko({sums}, {product}, ({k}, j), ct.atomic.ADDF)")
+        where = k
+        if self.rarely(6):
+            self.tensors.append(Input(self.name("at"), i32, (64,), small=True))
+            where = f"ct.gather({self.tensors[-1].name}, {k})"
+        body.append(f"ct.atomic_red_view_tko({sums}, {product}, ({where}, j), ct.atomic.ADDF)")
         return [
             f"{left} = {self.loaded_left(self.depth, place)}",
             f"{sums} = g.partition_full_mut(({rows}, {columns}))",
@@ -361,6 +373,19 @@ class Loops:
             loads.remove(ahead[-1])
         return [*ahead, *lines, scaled]
 
+    def ahead(self) -> list[str]:
+        """What is done ahead of all products, with other tiles than theirs."""
+        lines: list[str] = []
+        if self.rarely(6):
+            lead = ((2,), (1,)) if self.batched else ((), ())
+            self.counted = Output("c", f32, (*lead[0], *self.tiles), small=True, tile=(*lead[1], 1, 1))
+            lines.append("c.store(c.load() + 1)")
+        if self.rarely(6):
+            self.tensors.append(Input("r", f32, (1024,), small=True))
+            self.most, length = "most", self.pick((1024, 64, 512))
+            lines.append(f"most = ct.reduce_max(ct.load_tile(r, ({length},), (0,)), 0)")
+        return lines
+
     def touch(self, place: Place) -> list[str]:
         """Something else that happens to sums."""
         acc = self.pick(self.sums)
@@ -372,7 +397,8 @@ class Loops:
         """A loop."""
         k = f"k{place.deep}" if place.deep else "k"
         inside = ("n", "n", "n", "1, n", "0, n, 2", "n // 2, n", "n - 1, -1, -1")
-        outside = ("m", "i % 3", "i % 3, n", "m, n", "2", "j, i % 3 + 1")
+        unsigned, wide = ("ct.u32(m), ct.u32(n)", "ct.u32(n)"), ("ct.i64(n)", "ct.i64(m), ct.i64(n)")
+        outside = ("m", "i % 3", "i % 3, n", "m, n", "2", "j, i % 3 + 1", *unsigned, *wide)
         bounds = self.pick((*inside, *outside))
         counter = self.name("q") if self.rarely(3) else None
         lines = self.block(Place(k, bounds in inside, place.deep + 1, counter))
@@ -428,7 +454,7 @@ def loops(draw: st.DrawFn, operands: Sequence[DTypeLike] = OPERANDS) -> RandomKe
         d.depth = max(d.depth, 32)
     names = ("acc_0", "acc_1")[: pick((1, 2))]
     d.sums = [Sums(name, pick(columns)) for name in names]
-    lines: list[str] = []
+    lines = d.ahead()
     for number in range(3):
         if d.left > 0 and (number == 0 or d.rarely(3)):
             safe = (d.loop, d.loop, d.loop, d.loop, d.loop, d.branch, d.branch, d.steady, d.steady, d.add, d.steps)
@@ -452,7 +478,7 @@ def kernel_of(d: Loops, lines: Sequence[str], stream: tuple[tuple[int, int], int
         body = ["h, i, j = ct.get_tile_block_id()" if d.batched else "i, j, _ = ct.get_tile_block_id()", *body]
     numbers = (Scalar("n", i32, d.turns), Scalar("m", i32, d.pick((0, 1, 2, 4))))
     warps = {64: 4, 192: 12}.get(d.rows, 8) if d.rarely(8) else d.pick((None,) * 15 + (4,))
-    outputs += [d.added] if d.added is not None else []
+    outputs += [each for each in (d.counted, d.added) if each is not None]
     arguments, seed = (*outputs, *d.tensors, *numbers), d.draw(st.integers(0, 2**31))
     text = "".join(f"    {line}\n" for line in body)
     return RandomKernel(text, arguments, seed, unsafe=d.added is not None, warps=warps, exact=True)
@@ -470,6 +496,10 @@ def _stores(d: Loops, stream: bool) -> list[str]:
         value = acc.name
         if d.rarely():
             value = f"{value} + ct.reduce_max({d.sums[-1].name}, 1).reshape(({d.rows}, 1))"
+        if not stream and d.rarely(6):
+            value = f"{value} + ct.convert_tile(ct.num_tiles({name}, {d.batched + d.pick((0, 1))}), ct.{d.total})"
+        if d.most:
+            value = f"{value} + ct.convert_tile({d.most}, ct.{d.total})"
         value = f"ct.convert_tile({value}, {name}.dtype)"
         tile = f"{value}.reshape((1, {d.rows}, {columns}))" if d.batched else value
         lines.append(f"{name}.store({tile}{', index' if stream else ''})")

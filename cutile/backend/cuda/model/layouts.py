@@ -3,19 +3,25 @@
 The IR's types do not say which thread holds which element. Lowered operations name layouts in their attributes, and
 the operation that makes a tile must name the same layout as those that read it. Buffers in shared memory are checked
 too: a product names the axis of a buffer that is its K, and this axis must be as long as the product is deep.
+
+Layouts count warps in powers of two. Where three warpgroups compute, or each has tile blocks of its own, a layout may
+name warps that do not compute the tile.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
+from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops import (
     ConvertLayout,
     Dot,
     DotWait,
+    FirstTile,
     Fixup,
     OptimizationBarrier,
     PackPairs,
     PackQuads,
     ReducePartials,
+    Roles,
     ScatterPartials,
     SimtMma,
     Store,
@@ -24,7 +30,10 @@ from cutile.backend.cuda.ops import (
     ZeroUnless,
 )
 from cutile.backend.cuda.ops.pipeline import BufferType
+from cutile.backend.cuda.pipeline.accumulators import THREE_WARPGROUPS, among_three, held_by_each_warpgroup
 from cutile.backend.cuda.smem_layout import SmemLayout
+from cutile.backend.cuda.smem_sizes import warp_mask
+from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import ELEMENTWISE, is_tile
 from cutile.errors import IRError
 from cutile.ir import Block, Constant, For, Function, If, Op, Value, While
@@ -45,9 +54,25 @@ def check_layouts(function: Function) -> int:
     """Check the layouts of a lowered kernel's tiles; return how many operands it saw.
 
     Raises:
-        IRError: an operation takes a tile to be in another layout than it is in.
+        IRError: an operation takes a tile to be in another layout than it is in, or warps hold it that do not compute.
     """
+    for op in function.body.operations:
+        if isinstance(op, Roles):
+            _check_held(op, layouts_of(function))
     return _Layouts().block(function.body)
+
+
+def _check_held(roles: Roles, layouts: Mapping[str, Layout]) -> None:
+    """Check that the warps of a tile hold all of it, and wait for no others."""
+    operations = list(roles.consumer.walk())
+    alone = any(isinstance(op, FirstTile) and op.pingpong > 1 for op in operations)
+    holds = held_by_each_warpgroup if alone else among_three
+    for op in operations if alone or roles.warpgroups == THREE_WARPGROUPS else ():
+        names = [op.attributes[key] for key in ("source", "layout") if key in op.attributes]
+        if not isinstance(op, Constant) and not all(holds(layouts[name]) for name in names):
+            raise IRError(f"{op.name} has a tile that lies as {names[0]}, in warps that do not compute it")
+        if alone and isinstance(op, Reduce) and warp_mask(layouts[names[0]], op.axis):
+            raise IRError(f"{op.name} has the warps of all tile blocks wait for one another")
 
 
 class _Layouts:

@@ -11,7 +11,7 @@ from cutile.analysis.structure import why_linear
 from cutile.backend.cuda.target import Architecture, Lack, require
 from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.backend.gpu.op_facts import blocks_of, only_asserts, parents_of, users_of
-from cutile.ir.core import Block, Function, Op, Value
+from cutile.ir.core import Block, Effect, Function, Op, Value
 from cutile.ops.cast import Convert
 from cutile.ops.matmul import Mma
 from cutile.ops.shape import Permute
@@ -71,13 +71,27 @@ class Kernel:
         """Whether it stores tiles at indices that it computes, and not its own tile alone."""
         return any(isinstance(op, StoreView) for op in self.order)
 
+    def ahead(self, loop: Op) -> list[Op]:
+        """The operations ahead of a loop in the kernel's body.
+
+        Assertions are not among them: the producer makes them.
+        """
+        operations = self.function.body.operations
+        return [op for op in operations[: operations.index(loop)] if op not in self.guards]
+
+    def writes_ahead(self, loop: Op) -> bool:
+        """Whether it writes ahead of a loop in its body.
+
+        Each thread block of a tile block would do so.
+        """
+        return any(op.effect > Effect.READ for op in self.ahead(loop))
+
     def behind(self, loop: Op) -> list[Op]:
         """The operations that follow a loop: its epilogue.
 
         The loop stands in the kernel's body, and not in another loop or branch.
         """
-        operations = self.function.body.operations
-        return operations[operations.index(loop) + 1 :]
+        return self.function.body.operations[self.function.body.operations.index(loop) + 1 :]
 
     def transposes(self, loop: Op) -> bool:
         """Whether rows of a loop's accumulator are columns of the result.
@@ -88,8 +102,8 @@ class Kernel:
 
     def computes_behind(self, loop: Op) -> bool:
         """Whether more than conversions of tiles follow a loop."""
-        conversions = (Convert, Permute)  # a transposed tile is the same registers
-        return any(op.results and is_tile(op.result) and not isinstance(op, conversions) for op in self.behind(loop))
+        tiles = [op for op in self.behind(loop) if op.results and is_tile(op.result)]
+        return not all(isinstance(op, Convert | Permute) for op in tiles)  # a transposed tile is the same registers
 
     def require_specialisable(self, arch: Architecture) -> None:
         """Require what every warp-specialised plan needs, whatever the kernel multiplies.

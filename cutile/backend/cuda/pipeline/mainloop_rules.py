@@ -143,7 +143,8 @@ class _Rules:
         warpgroups = instructions.warpgroups
         pingpong = self._asks_for_pingpong()
         operands = [operand_of(value, axis, kernel, loop) for value, axis in ((product.a, 1), (product.b, 0))]
-        tiles, left, right = self._cluster(operands, alone=bool(kernel.guards) or kernel.stores_views)
+        alone = bool(kernel.guards) or kernel.stores_views or kernel.writes_ahead(loop)
+        tiles, left, right = self._cluster(operands, alone=alone)
         self._require_products_alone((left, right))
         accumulator = self._accumulator(left, right)
         # `stmatrix` writes accumulators in the layout of `wgmma`.
@@ -269,7 +270,7 @@ class _Rules:
     ) -> None:
         """Require that ping-pong or three warpgroups hold all tiles.
 
-        These are the accumulator and the tiles of the epilogue.
+        These are the accumulator, and the tiles ahead of the main loop and of the epilogue.
 
         Args:
             owner: the warpgroups, for the refusal.
@@ -283,13 +284,13 @@ class _Rules:
         limit = limits[2 if promotes else int(computes)]
         beside = " beside their products" if promotes else " beside what follows the loop" if computes else ""
         require(sums <= limit, would_hold(sums, f", and has registers for {limit}{beside}", f" of {owner}"))
-        epilogue = self.kernel.behind(self.loop)
+        around = [*self.kernel.ahead(self.loop), *self.kernel.behind(self.loop)]
         layouts = assign_layouts(self.kernel.function, accumulator.warps, ((self.product, accumulator),))
-        for op in epilogue:
+        for op in around:
             by_element = family(type(op)) in (*ELEMENTWISE, "grid") or isinstance(op, _BY_ELEMENT)
             lack = Lack.NO_ASSERTIONS if op in self.kernel.guards else Lack.ELSE
             require(by_element, f"warp groups would have to work together on {op.name}", lack)
-        for value in (value for op in epilogue for value in (*op.operands, *op.results) if is_tile(value)):
+        for value in (value for op in around for value in (*op.operands, *op.results) if is_tile(value)):
             require(holds(layouts[value]), f"a tile of {value.tile.shape} is not held by these warp groups alone")
 
     # The schedule.

@@ -16,7 +16,7 @@ In 8 bits the second product is begun ahead of the first one. That is 1.02 times
 0.99 times (`docs/benchmarks/loops/attention.md`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from cutile.backend.gpu.op_facts import work_of
@@ -50,8 +50,7 @@ def rotate(function: Function) -> Function:
     It is `function` itself where no loop is rotated.
     """
     ones = {op.result for op in function.walk() if isinstance(op, Constant) and op.value == 1}
-    loops = [op for op in function.walk() if isinstance(op, For) and op.step in ones]
-    cuts = {op: cut for op in loops if (cut := _cut(op)) is not None}
+    cuts = {op: cut for op in function.walk() if isinstance(op, For) and op.step in ones and (cut := _cut(op))}
     return _Rotated(cuts).function(function) if cuts else function
 
 
@@ -94,11 +93,10 @@ class _Rotated(Copier):
         else:
             super().operation(op)
 
-    def _some(self, loop: For, operations: Iterable[Op]) -> None:
+    def _some(self, loop: For, operations: Collection[Op]) -> None:
         """Append copies of some operations of a loop's body, in the order of the body."""
-        work = set(operations)
         for op in loop.body.operations:
-            if op in work:
+            if op in operations:
                 self.operation(op)
 
     def _rotated(self, loop: For, cut: _Cut) -> None:
@@ -129,35 +127,35 @@ class _Rotated(Copier):
         waiting = [cut.product.a, *([cut.product.acc] if varies else [])]
         self.values.update(zip(arguments, initial, strict=True))
         self.values[index] = start
-        self._some(loop, [*cut.ahead, *inner])
+        self._some(loop, cut.ahead | inner)
         builder.location = loop.location
         carried = tuple(self.values[value] for value in (*waiting, *yields))
-        second = builder.value(Add(x=start, y=step))
         variables = (index, *waiting, *(arguments[at] for at in places))
         with builder.block(*map(self.value, variables)) as iteration:
+            waited = {value: self.values[value] for value in waiting}
             halves = cut.product.a.tile.dtype.is_half
             self._some(loop, cut.ahead if halves else ())
-            self._behind(loop, cut, builder.value(Sub(x=self.values[index], y=step)))
+            self._behind(loop, cut, builder.value(Sub(x=self.values[index], y=step)), waited)
             self._some(loop, () if halves else cut.ahead)
             self.values[arguments[cut.carried]] = self.values[cut.product.result]
             self._some(loop, inner)
             builder.location = loop.location
             builder.yield_(*(self.values[value] for value in (*waiting, *yields)))
-        rest = builder.add(For(start=second, stop=stop, step=step, carried=carried, body=iteration))
-        self.values.update(zip(waiting, rest.results, strict=False))
+        rest = builder.add(For(builder.value(Add(x=start, y=step)), stop, step, carried, iteration))
         last = builder.value(Sub(x=stop, y=builder.constant(1, stop.tile.dtype)))
-        self._behind(loop, cut, last)
+        self._behind(loop, cut, last, dict(zip(waiting, rest.results, strict=False)))
         results = dict(zip(places, rest.results[len(waiting) :], strict=True))
         results[cut.carried] = self.values[cut.product.result]
         builder.location = loop.location
         return [results[at] for at in range(len(arguments))]
 
-    def _behind(self, loop: For, cut: _Cut, index: Value) -> None:
+    def _behind(self, loop: For, cut: _Cut, index: Value, waited: Mapping[Value, Value]) -> None:
         """Append the second product of the iteration with an index.
 
+        `waited` has what waited for it. The first product may have given these values anew, for the next iteration.
         Other values stay those of this iteration.
         """
         now = dict(self.values)
-        self.values[loop.induction] = index
+        self.values |= {loop.induction: index, **waited}
         self._some(loop, cut.behind)
         self.values = now | {cut.product.result: self.values[cut.product.result]}

@@ -84,7 +84,7 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     rows, columns = (1, 0) if order.backwards == (0,) else (0, 1)
     group_rows = GROUP_ROWS_LONGEST_FIRST if order.backwards else GROUP_ROWS
     tiles = Tiles(rows=rows, columns=columns, grouped=group_rows, order=order)
-    loop = summing_loop(kernel)
+    loop = summing_loop(kernel, drafted.slice.nests)
     if isinstance(loop, For) and (kernel.guards or kernel.stores_views or order != Order()):
         loop = "it asserts, stores at any place, or has an order of its tile blocks"
     if isinstance(loop, str):

@@ -49,7 +49,7 @@ times below, measured on an H200. A launch only looks up its own numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cutile.analysis.affine import Facts, ceil_div
@@ -67,7 +67,7 @@ from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.backend.gpu.op_facts import constant_of, work_of
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import bool_, i32
-from cutile.ir import Attribute, Effect, For, Function, MutType, Op, Value
+from cutile.ir import Attribute, Effect, For, Function, Op, Value
 from cutile.ops.arith import Mul
 from cutile.ops.compare import Eq, Lt
 
@@ -103,6 +103,8 @@ def division(
         why = "the sums do not begin as zeros"
     elif block_axes(loop.bounds, kernel.definitions):
         why = "the loop's bounds differ from tile block to tile block"
+    elif kernel.writes_ahead(loop):  # each piece would write once more
+        why = "the kernel writes ahead of its sums"
     elif tiles.cluster > 1:
         why = "the thread blocks of a cluster load together"
     elif sums > MAX_SUMS_BESIDE_MORE and held:
@@ -118,16 +120,17 @@ def division(
     return SplitK(pieces, cluster_parts(kernel, loop, dot.accumulator, pieces))
 
 
-def summing_loop(kernel: Kernel) -> For | str:
+def summing_loop(kernel: Kernel, nests: Container[Op]) -> For | str:
     """The loop that carries only an accumulator, or the reason why there is none.
 
-    Such a loop may be divided.
+    Such a loop may be divided. `nests` are the loops and branches that the producer runs.
     """
     operations, products = kernel.function.body.operations, kernel.products
-    loops = [op for op in operations if op.regions]
-    loop = loops[0] if len(loops) == 1 else None
-    if not isinstance(loop, For) or any(kernel.home[op] is not loop.body for op in products):
+    loop, *others = [op for op in operations if op.regions] or [None]
+    if not isinstance(loop, For) or others or any(kernel.home[op] is not loop.body for op in products):
         return "the products are not all in one loop, or it is not the only one"
+    if loop not in nests:  # the producer has no iterations of it to divide
+        return "the loop loads no operand"
     value = loop.body.arguments[-1]
     for op in products:
         if op.acc is not value or len(kernel.users[value]) != 1:
@@ -135,9 +138,8 @@ def summing_loop(kernel: Kernel) -> For | str:
         value = op.result
     if loop.body.terminator.operands != (value,) or len(kernel.users[value]) != 1:
         return "the loop carries more than the sums"
-    before = operations[: operations.index(loop)]
     # Each piece would write once more.
-    if any(op.effect > Effect.READ for op in (*before, *loop.body.operations[:-1])):
+    if kernel.writes_ahead(loop) or any(op.effect > Effect.READ for op in loop.body.operations[:-1]):
         return "the kernel writes ahead of its sums"
     return loop
 
@@ -424,7 +426,7 @@ class DividedLoop:
         builder.location = self._loop.location
         self._scatter(context.lowered[sums])
         for op in operations:  # scalars of the epilogue, which the loop over parts reads
-            if not any(is_tile(value) or isinstance(value.type, MutType) for value in (*op.operands, *op.results)):
+            if not any(map(is_tile, (*op.operands, *op.results))):
                 context.operation(op)
         context.loops += 1
         body = context.block(parts.body)

@@ -44,11 +44,9 @@ def cut_epilogue(function: Function, loop: For, width: int, *, ahead: bool = Fal
     place = operations.index(loop)
     after = operations[place + 1 :]
     held = [op for op in after if op.results and not op.results[0].tile.is_scalar and not isinstance(op, Convert)]
-    if not held or not isinstance(after[-1], StoreMut):
-        return function
     sums = loop.results[0]
     columns = sums.tile.shape[1]
-    if columns % width or width == columns:
+    if not held or not isinstance(after[-1], StoreMut) or columns % width or width == columns:
         return function
     builder = Builder(Block())
     try:

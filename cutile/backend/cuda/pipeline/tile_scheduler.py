@@ -84,9 +84,8 @@ class TileScheduler:
         self.carried = tuple(Value(value.type, value.name) for value in carried)
         with builder.block(number, *pipelines.counters, *self.carried) as block:
             self._tile(number, tile)
-            following = pipelines.counters
-            if trips is not None:  # skip the iterations of the other warpgroup's tile block
-                following = [builder.value(Add(x=counter, y=trips)) for counter in following]
+            # Skip the iterations of the other warpgroup's tile block.
+            following = [x if trips is None else builder.value(Add(x=x, y=trips)) for x in pipelines.counters]
             builder.yield_(*following, *self.carried)
         loop = For(start=self.first, stop=self.total, step=self.step, carried=(*counters, *carried), body=block)
         self.carried = builder.add(loop).results[len(counters) :]

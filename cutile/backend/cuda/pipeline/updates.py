@@ -19,7 +19,7 @@ from cutile.ir import Copier, Function, MutType, Op, Value
 from cutile.ops.atomic import AtomicRmw
 from cutile.ops.debug import Assert
 from cutile.ops.memory import TensorDim
-from cutile.ops.pointer import TensorAddress, TensorStride
+from cutile.ops.pointer import LoadPointer, TensorAddress, TensorStride
 from cutile.passes.redundancy import cse, dce
 
 
@@ -31,17 +31,18 @@ def add_tiles(function: Function) -> Function:
     operations = list(function.walk())
     if any(isinstance(op, Assert) for op in operations):
         return function
-    definitions = {value: op for op in operations for value in op.results}
+    # An index that is loaded comes from another tensor's address, which is none that the update begins at.
+    definitions = {value: op for op in operations for value in op.results if not isinstance(op, LoadPointer)}
     used = {value for op in operations for value in op.operands}
     touched = {value for op in operations if not isinstance(op, _ASKS) for value in op.operands}
     tensors: dict[Op, Value] = {}
     for op in operations:
         if isinstance(op, AtomicRmw) and op.result not in used and _is_sum(op):
             sources = work_of([op.pointers], definitions)
-            (tensor,) = (source.x for source in sources if isinstance(source, TensorAddress))
+            tensor, *others = (source.x for source in sources if isinstance(source, TensorAddress))
             # A tile is added row by row. A tensor that is accessed in any other way needs its tile blocks in order.
             rows = isinstance(tensor.type, MutType) and tensor.tensor.unit_axis == tensor.tensor.rank - 1
-            if rows and tensor not in touched:
+            if rows and tensor not in touched and not others:
                 tensors[op] = tensor
     return dce(cse(_Whole(tensors).function(function))) if tensors else function
 
