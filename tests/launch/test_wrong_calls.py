@@ -58,13 +58,31 @@ def test_an_extent_is_explained_where_a_partition_may_name_it() -> None:
         SCALE(part(), 2.0, num_worker_warps=4)
 
 
-def test_a_call_that_fails_gives_tensors_back() -> None:
+@pytest.mark.parametrize("call", [SCALE, SCALE.inspect, SCALE.explain], ids=["launch", "inspect", "explain"])
+def test_a_call_that_fails_gives_tensors_back(call: Any) -> None:
     y = api.ones((8,)).sync()
-    for wrong in ({"b": 2.0}, {"a": 2.0, "L": 3}, {"a": None}):
+    many = {"a": 2.0, "L": 3}
+    for wrong in ({"b": 2.0}, many, {"a": None}, {"y": 1.0}, {"a": 2.0, "grid": "x"}, {"a": 2.0, "grid": 7}):
         untyped: dict[str, Any] = wrong
-        with pytest.raises((ArgumentError, GenericsError)):
-            SCALE(y.partition((4,)), **untyped)
-        assert y.to_numpy().sync().tolist() == [1] * 8
+        with pytest.raises((ArgumentError, GenericsError, LaunchError)) as caught:
+            call(y.partition((4,)), **untyped)
+        assert y.to_numpy().sync().tolist() == [1] * 8, caught  # while something holds the error, as a notebook does
+    with pytest.raises(GenericsError) as caught:
+        call(y=y.partition((4,)), **many)
+    assert y.to_numpy().sync().tolist() == [1] * 8, caught
+
+
+def test_a_kernel_is_inspected_with_the_grid_of_a_launch() -> None:
+    @ct.entry
+    def count(counts: ct.SharedMut):
+        ct.atomic_add(counts, 0, 1)
+
+    counts = api.meta((1,), ct.i32)
+    assert count.inspect(counts, grid=4, stage="ir") == count.inspect(counts, stage="ir")
+    assert count.explain(counts, grid=(4, 2)).startswith("count for")
+    with pytest.raises(LaunchError, match="the grid must be 1 to 3 integers"):
+        count.explain(counts, grid=4.0)
+    assert "mul(" in SCALE.inspect(y=part(), a=2.0, grid=2, stage="ir")
 
 
 def test_arguments_may_be_inspected_while_they_are_lent() -> None:
