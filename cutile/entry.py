@@ -253,6 +253,8 @@ class Kernel:
             words = f"kernel {kernel!r} has no attribute {name!r}"
             if not name.startswith("_") and hasattr(KernelOp, name):
                 words += f": a launch has it, which a call makes: {kernel}(...).{name}"
+            elif name in _ATTRIBUTES:
+                words += f": write {_ATTRIBUTES[name].format(kernel)}"
             raise AttributeError(words, name=name, obj=self)
 
     def inspect(self, *arguments: Any, stage: str = "source", arch: str | None = None, **named: Any) -> str:
@@ -429,6 +431,17 @@ class _Declaration(TypedDict, total=False):
     print_ir: bool
     dump_dir: str | Path | None
 
+
+_AHEAD, _TEXT = "ct.compile_ahead({}, *arguments)", "{}.inspect(*arguments, stage='source', arch='sm_90a')"
+_ATTRIBUTES: dict[str, str] = {
+    **dict.fromkeys(("compile", "precompile", "warmup"), _AHEAD),
+    **dict.fromkeys(("asm", "code", "inspect_asm", "inspect_llvm", "inspect_ptx", "ptx"), _TEXT),
+    "autotune": "@ct.autotune(configurations) above @ct.entry, or {}(...).generics([{{...}}, {{...}}])",
+    "fn": "the function under another name, before ct.entry(function) makes a kernel of it",
+    "launch": "{0}(*arguments).sync(), or await {0}(*arguments)",
+    "run": "{0}(*arguments).sync(), or await {0}(*arguments)",
+}
+"""What to write for a kernel's attribute of another library, by its name there, with the kernel's own name."""
 
 _OPTIONS = "write options=ct.CompileOptions({})"
 _KEYWORDS: dict[str, str] = {

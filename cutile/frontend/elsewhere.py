@@ -88,7 +88,7 @@ FUNCTIONS: dict[str, str] = {
     "convolve": _FILTERED,
     "correlate": _FILTERED,
     "count_nonzero": "ct.reduce_sum((tile != 0.0).astype(ct.i32), axis)",
-    "cross_entropy": "ct.log of the sum of exponentials, minus ct.take_along_axis(tile, places, axis)",
+    "cross_entropy": "the logarithm of the sum minus the class's own, as docs/recipes/sparse.md does",
     "ctz": "ct.popcount((a & -a) - 1)",
     "cummin": "-ct.cummax(-tile, axis)",
     "cumulative_prod": "ct.cumprod(tile, axis)",

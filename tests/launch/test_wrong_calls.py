@@ -38,6 +38,22 @@ def test_the_grid_in_brackets() -> None:
         untyped[(2,)](part(), 2.0)
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("compile", "ct.compile_ahead(scale, *arguments)"),
+        ("warmup", "ct.compile_ahead(scale, *arguments)"),
+        ("ptx", "scale.inspect(*arguments, stage='source', arch='sm_90a')"),
+        ("autotune", "@ct.autotune(configurations) above @ct.entry, or scale(...).generics([{...}, {...}])"),
+        ("run", "scale(*arguments).sync(), or await scale(*arguments)"),
+    ],
+)
+def test_attributes_that_kernels_have_elsewhere(name: str, remedy: str) -> None:
+    with pytest.raises(AttributeError) as failure:
+        getattr(SCALE, name)
+    assert str(failure.value) == f"kernel 'scale' has no attribute {name!r}: write {remedy}"
+
+
 def test_misspelt_arguments_are_named() -> None:
     with pytest.raises(ArgumentError, match=r"missing: a; it has none called b$"):
         SCALE(part(), b=2.0)
@@ -321,8 +337,8 @@ def test_what_a_launch_has_its_kernel_has_not() -> None:
     for name in ("interpret", "grid", "compile_options", "sync", "bind"):
         with pytest.raises(AttributeError, match=rf"^kernel 'scale' .* '{name}': .* scale\(\.\.\.\)\.{name}$"):
             getattr(untyped, name)
-    with pytest.raises(AttributeError, match=r"^kernel 'scale' has no attribute 'warmup'$"):
-        _ = untyped.warmup
+    with pytest.raises(AttributeError, match=r"^kernel 'scale' has no attribute 'xyzzy'$"):
+        _ = untyped.xyzzy
     assert not hasattr(untyped, "_repr_latex_")
 
 
