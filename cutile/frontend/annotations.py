@@ -409,9 +409,9 @@ def _annotations_of(kind: type) -> dict[str, Any]:
 
 
 def evaluated_names(function: Callable[..., Any], tree: ast.FunctionDef) -> dict[str, Any]:
-    """Names and dotted names in a function's annotations, and what Python took them for.
+    """Names in a function's annotations, and what Python took them for.
 
-    Annotations that Python keeps as text have none.
+    Dotted names are among them. Annotations that Python keeps as text have none.
     """
     names: dict[str, Any] = {}
     values: dict[str, Any] = {}

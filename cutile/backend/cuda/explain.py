@@ -426,7 +426,7 @@ def _accesses(ops: Sequence[Op], kinds: tuple[type[Op], ...]) -> list[str]:
 
 
 def _tensor_at(addresses: Value, makers: Mapping[Value, Op]) -> str:
-    """The tensor in which the addresses lie; "pointers" where the kernel has them from elsewhere."""
+    """The tensor in which addresses lie; "pointers" where a kernel was given them."""
     names: dict[str, None] = {}
     values = [addresses]
     for value in values:

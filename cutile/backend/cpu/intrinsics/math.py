@@ -339,7 +339,10 @@ def _cbrt(x: Num) -> Num:
 
 
 def _log1p(x: Num) -> Num:
-    """f32, from f64, in which 1 + x has 40 bits of `x` beyond `NEAR_ZERO`. Nearer to 0 by the series."""
+    """f32, from f64, in which 1 + x has 40 bits of `x` beyond `NEAR_ZERO`.
+
+    Nearer to 0 by the series.
+    """
     wide = _wide(x)
     near = polynomial(wide, (1.0, -1 / 2, 1 / 3)) * wide
     return _narrow(x, _log_of(wide + 1.0, base_two=False).where(_is_near_zero(wide), near))
@@ -357,9 +360,9 @@ def _is_near_zero(wide: Num) -> Any:
 
 
 def _angle(ordinate: Num, abscissa: Num) -> Num:
-    """f64: the angle of a point whose ordinate is at least 0, from 0 to pi, with a relative error of 1e-10.
+    """f64: the angle of a point whose ordinate is at least 0, from 0 to pi.
 
-    One or both may be infinite or zero.
+    Its relative error is 1e-10. Infinite coordinates and zeros are taken, too.
     """
     size = abscissa.call("fabs")
     steep = ordinate.compare(">", size)
@@ -386,7 +389,10 @@ def _atan2(x: Num, y: Num) -> Num:
 
 
 def _asin(x: Num) -> Num:
-    """f32, from f64, in which 1 - x is exact: the angle of a point of the circle. NaN beyond 1, by the root."""
+    """f32, from f64, in which 1 - x is exact: the angle of a point of the circle.
+
+    NaN beyond 1, by the root.
+    """
     wide = _wide(x).call("fabs")
     return _signed_as(x, _beside(wide, _angle(wide, _leg(wide)), _leg(wide)))
 
