@@ -361,14 +361,34 @@ _BY_NUMPY: Final[dict[np.dtype[Any], DTypeLike]] = {
 }
 """NumPy's float32 and uint8 mean themselves, so tf32 and packed pairs have to be asked for by name."""
 
-_REFUSED: Final = dict.fromkeys(
-    map(str, ("i4", "u4", "int4", "uint4")),  # else type checkers take these literals for the only keys
-    "there are no integers of 4 bits, since memory is addressed in bytes: keep them in i8 or u8, two to a byte if need "
-    "be, and take them apart with shifts (x << 4 >> 4, x >> 4)",
-)
+_REFUSED: Final = {
+    **dict.fromkeys(
+        map(str, ("i4", "u4", "int4", "uint4")),  # else type checkers take these literals for the only keys
+        "there are no integers of 4 bits, since memory is addressed in bytes: keep them in i8 or u8, two to a byte if "
+        "need be, and take them apart with shifts (x << 4 >> 4, x >> 4)",
+    ),
+    **dict.fromkeys(
+        ("complex", "<class 'complex'>", "complex64", "complex128", "c8", "c16"),
+        "a complex array is two tensors here, array.real and array.imag",
+    ),
+    **dict.fromkeys(
+        ("|V1", "|V2"),
+        "NumPy's files lose the names of types that are not NumPy's: read array.view(ml_dtypes.bfloat16), or another "
+        "type of as many bytes",
+    ),
+}
+"""What to write for a type that is no element type, by its name."""
 
 
 _OTHERS_PREFIX: Final = r"^(b?f|i|u)(?:p|loat|nt|int)(?=\d)"  # of fp16, bfloat16, int8, uint8; its group is our prefix
+
+
+_TEXT: Final = "text is bytes here: np.frombuffer(text.encode(), np.uint8)"
+
+
+def _is_text(spec: object) -> bool:
+    """Whether a NumPy dtype is of texts."""
+    return isinstance(spec, np.dtype) and spec.kind in "SU"
 
 
 def _known(spec: object = "") -> str:
@@ -427,5 +447,5 @@ def as_dtype(spec: Any) -> DTypeLike:
         return from_numpy(spec)
     # NumPy reads strings as lists of fields, and may find no end of one. It reads the `dtype` of a module or class.
     except (TypeError, SyntaxError, ValueError):
-        why = _REFUSED.get(_name(spec)) or _known(spec)
+        why = _REFUSED.get(_name(spec)) or (_TEXT if _is_text(spec) else _known(spec))
         raise TypeError(f"{as_text(spec)} names no element type; {why}") from None

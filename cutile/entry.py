@@ -114,11 +114,7 @@ class Kernel:
                 return KernelOp(launchable, arguments, known[0], self._options, known[1])
         all_named = dict(named)
         grid = named.pop("grid", None) if "grid" in named and not _has(launchable, "grid") else None
-        try:
-            launchable, parts, generics = self._bound_arguments(launchable, arguments, named)
-        except (ArgumentError, GenericsError):
-            give_back(leaves_of((*arguments, *named.values())))
-            raise
+        launchable, parts, generics = self._bound_arguments(launchable, arguments, named)
         launchable.learn_generics(all_named, generics, self._options)
         op = KernelOp(launchable, parts, generics, self._options)
         if grid is not None:
@@ -148,7 +144,21 @@ class Kernel:
     def _bound_arguments(
         self, launchable: Launchable, arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[Launchable, tuple[Any, ...], Mapping[str, Any]]:
-        """The launchable for the arguments, these in order, and the generics by name."""
+        """The launchable for the arguments, these in order, and the generics by name.
+
+        Arguments that do not fit are given back.
+        """
+        every = (*arguments, *named.values())
+        try:
+            return self._fitted_arguments(launchable, arguments, named)
+        except (ArgumentError, GenericsError):
+            give_back(leaves_of(every))
+            raise
+
+    def _fitted_arguments(
+        self, launchable: Launchable, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> tuple[Launchable, tuple[Any, ...], Mapping[str, Any]]:
+        """The same. What of `named` is an argument is taken out of it."""
         signature = launchable.kernel.signature
         names = tuple(signature.declared)
         if len(arguments) > len(names):
@@ -243,6 +253,8 @@ class Kernel:
             words = f"kernel {kernel!r} has no attribute {name!r}"
             if not name.startswith("_") and hasattr(KernelOp, name):
                 words += f": a launch has it, which a call makes: {kernel}(...).{name}"
+            elif name in _ATTRIBUTES:
+                words += f": write {_ATTRIBUTES[name].format(kernel)}"
             raise AttributeError(words, name=name, obj=self)
 
     def inspect(self, *arguments: Any, stage: str = "source", arch: str | None = None, **named: Any) -> str:
@@ -253,7 +265,10 @@ class Kernel:
             stage: "ir" (as written), "passes" (after the neutral passes), "lowered" (after the target's),
                 "source" (the generated Python file), "plan" (see `explain`), "log" (what the toolchain said).
             arch: compile for this architecture, such as "sm_90a", in place of the arguments' device.
-            named: generics by name.
+            named: arguments and generics by name, and the grid, as for a launch. Another grid is no other code.
+
+        Raises:
+            ArgumentError, ArgumentTypeError, GenericsError, LaunchError: they do not fit the kernel.
 
         Example:
             >>> import cutile as ct
@@ -265,8 +280,9 @@ class Kernel:
             True
         """
         launchable = self.launchable
+        grid = named.pop("grid", None) if not _has(launchable, "grid") else None
         launchable, parts, generics = self._bound_arguments(launchable, arguments, named)
-        return Listing(launchable.render(parts, generics, self._options, stage, arch))
+        return Listing(launchable.render(parts, generics, self._options, stage, arch, grid))
 
     def explain(self, *arguments: Any, arch: str | None = None, **named: Any) -> str:
         """The plan for these arguments in some ten lines, and why it is not faster.
@@ -281,10 +297,10 @@ class Kernel:
             arguments: as for a launch; nothing is lent. `api.meta` makes tensors without elements.
             arch: explain it for this architecture, such as "sm_90a", in place of the arguments' device; no GPU is
                 needed.
-            named: generics by name.
+            named: arguments and generics by name, and the grid, as for a launch.
 
         Raises:
-            ArgumentError, ArgumentTypeError, GenericsError: the arguments do not fit the kernel.
+            ArgumentError, ArgumentTypeError, GenericsError, LaunchError: the arguments do not fit the kernel.
             KernelError: the kernel does not compile; shows the place.
             UnsupportedTargetError: nothing compiles for `arch`.
 
@@ -415,6 +431,17 @@ class _Declaration(TypedDict, total=False):
     print_ir: bool
     dump_dir: str | Path | None
 
+
+_AHEAD, _TEXT = "ct.compile_ahead({}, *arguments)", "{}.inspect(*arguments, stage='source', arch='sm_90a')"
+_ATTRIBUTES: dict[str, str] = {
+    **dict.fromkeys(("compile", "precompile", "warmup"), _AHEAD),
+    **dict.fromkeys(("asm", "code", "inspect_asm", "inspect_llvm", "inspect_ptx", "ptx"), _TEXT),
+    "autotune": "@ct.autotune(configurations) above @ct.entry, or {}(...).generics([{{...}}, {{...}}])",
+    "fn": "the function under another name, before ct.entry(function) makes a kernel of it",
+    "launch": "{0}(*arguments).sync(), or await {0}(*arguments)",
+    "run": "{0}(*arguments).sync(), or await {0}(*arguments)",
+}
+"""What to write for a kernel's attribute of another library, by its name there, with the kernel's own name."""
 
 _OPTIONS = "write options=ct.CompileOptions({})"
 _KEYWORDS: dict[str, str] = {

@@ -31,11 +31,23 @@ live: ContextVar[Live | None] = ContextVar("cutile_live", default=None)
 """What gives the language's functions a meaning here; None outside of interpreted kernels."""
 
 
+_ON_HOST = {
+    "ceil_div": "-(-a // b)",
+    "constant": "api.full(value, shape, dtype)",
+    "cumsum": "api.cumsum(tensor)",
+    "iota": "api.arange(length, dtype)",
+    "rand": "api.rand(shape)",
+    "randn": "api.randn(mean, std, shape)",
+    "scan": "api.scan(tensor, function, identity)",
+}
+"""What does on the host as functions of these names in a kernel."""
+
+
 def outside_kernel(what: str) -> NoReturn:
     """Raise: `what` means something only in a function that a kernel is compiled from."""
     raise ArgumentTypeError(
         f"{what} was called on the host. It means something only inside a kernel: put it into a function decorated "
-        "with @cutile.entry, and launch that."
+        f"with @cutile.entry, and launch that.{f' On the host write {_ON_HOST[what]}.' if what in _ON_HOST else ''}"
     )
 
 

@@ -1,7 +1,7 @@
 """Annotations of parameters, and of fields of named tuples and dataclasses.
 
 A parameter's annotation is read from the syntax tree: its names are looked up, and it is never evaluated. Python may
-have evaluated a field's annotation before.
+have evaluated it before, as a field's; a name then means what Python took it for.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -24,6 +25,10 @@ from cutile.frontend.structure import field_names
 from cutile.language import Const, Dyn, MappedPartitionMut, Mut, Ptr, Shape, SharedMut, Tensor
 
 _WORDS = "Expected Mut, SharedMut, Tensor, Ptr, or a dtype such as f32; tuples, named tuples and dataclasses of them."
+_IMPORTED = (
+    "Import it: from cutile import Const, Mut, Tensor, f32. Or define it in the module: an annotation that is kept as "
+    "text does not see the function around."
+)
 _NUMBERS = (bool, int, float)
 _CONSTANTS = (bool, int, float, str, tuple, type(None), DType, Callable, types.FunctionType)
 
@@ -43,6 +48,7 @@ class Annotations:
         function: the function in whose scope the annotations' names are looked up.
         generics: the kernel's, by name.
         locate: the place of a syntax node.
+        evaluated: names in the annotations, and what Python took them for where the function was defined.
         scope: the names of a class's module, for annotations of its fields; None for a kernel's.
         within: the classes whose fields are being read, outermost first.
     """
@@ -53,6 +59,7 @@ class Annotations:
         function: Callable[..., Any],
         generics: Mapping[str, Generic],
         locate: Callable[[ast.AST], Location],
+        evaluated: Mapping[str, Any],
         scope: Mapping[str, Any] | None = None,
         within: tuple[type, ...] = (),
     ) -> None:
@@ -60,6 +67,7 @@ class Annotations:
         self._function = function
         self._generics = generics
         self._locate = locate
+        self._evaluated = evaluated
         self._scope = scope
         self._within = within
         self._place: Location | None = None  # of the parameter that is read, where a field's annotation has no place
@@ -176,6 +184,7 @@ class Annotations:
             self._function,
             self._generics,
             self._locate,
+            self._evaluated,
             vars(module) if module is not None else {},
             (*self._within, head),
         )
@@ -335,7 +344,7 @@ class Annotations:
             raise KernelNameError(
                 f"kernel {self._kernel!r}: the annotation {ast.unparse(node)!r} means nothing here",
                 self._locate(node) if not self._within else self._place,
-                "Import it: from cutile import Const, Mut, Tensor, f32.",
+                _IMPORTED,
             )
         return value
 
@@ -343,8 +352,11 @@ class Annotations:
         if isinstance(node, ast.Name):
             if self._scope is not None and node.id in self._scope:
                 return self._scope[node.id]
-            return lookup(self._function, node.id)
+            # A name of the function around that the body does not use is in no closure.
+            return self._evaluated[node.id] if node.id in self._evaluated else lookup(self._function, node.id)
         if isinstance(node, ast.Attribute):
+            if (text := ast.unparse(node)) in self._evaluated:
+                return self._evaluated[text]
             owner = self._found(node.value)
             return MISSING if owner is MISSING else getattr(owner, node.attr, MISSING)
         return MISSING
@@ -394,6 +406,46 @@ def _annotations_of(kind: type) -> dict[str, Any]:
         name: each.__forward_arg__ if isinstance(each, typing.ForwardRef) else each
         for name, each in annotations.items()
     }
+
+
+def evaluated_names(function: Callable[..., Any], tree: ast.FunctionDef) -> dict[str, Any]:
+    """Names in a function's annotations, and what Python took them for.
+
+    Dotted names are among them. Annotations that Python keeps as text have none.
+    """
+    names: dict[str, Any] = {}
+    values: dict[str, Any] = {}
+    with suppress(Exception):  # from 3.14 on Python evaluates them here, and an annotation may raise anything
+        values = function.__annotations__
+    for each in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs):
+        if each.annotation is not None and each.arg in values:
+            _pair(each.annotation, values[each.arg], names)
+    return names
+
+
+def _pair(node: ast.expr, value: Any, names: dict[str, Any]) -> None:
+    """Note the names in an expression, and their objects in its value."""
+    if isinstance(node, ast.Name | ast.Attribute):
+        if not isinstance(value, str):
+            names.setdefault(ast.unparse(node), value)
+    elif isinstance(node, ast.BinOp):
+        sides = _leaves(node)
+        values = typing.get_args(value)
+        if len(sides) == len(values):  # Python leaves out what stands twice
+            for side, each in zip(sides, values, strict=True):
+                _pair(side, each, names)
+    elif isinstance(node, ast.Subscript):
+        items = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        values = typing.get_args(value)
+        if len(items) == len(values):
+            _pair(node.value, typing.get_origin(value), names)
+            for item, each in zip(items, values, strict=True):
+                _pair(item, each, names)
+
+
+def _leaves(node: ast.expr) -> list[ast.expr]:
+    """The alternatives of `A | B | C`."""
+    return [*_leaves(node.left), *_leaves(node.right)] if isinstance(node, ast.BinOp) else [node]
 
 
 def _is_none(item: Any) -> bool:

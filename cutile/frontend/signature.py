@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from cutile.dtypes import DType
 from cutile.errors import KernelError, KernelSyntaxError, KernelTypeError
-from cutile.frontend.annotations import Annotations
+from cutile.frontend.annotations import Annotations, evaluated_names
 from cutile.frontend.parameters import REQUIRED, Arranged, Declared, Generic, NamedExtent, Parameter
 from cutile.frontend.source import FunctionSource, take_source
 from cutile.language import Const, Shape
@@ -99,7 +99,8 @@ class _Reader:
         self._function = function
         self._source = source
         self._generics: dict[str, Generic] = {}
-        self._annotations = Annotations(source.name, function, self._generics, source.locate)
+        evaluated = evaluated_names(function, source.tree)
+        self._annotations = Annotations(source.name, function, self._generics, source.locate, evaluated)
 
     def read(self) -> Signature:
         tree = self._source.tree

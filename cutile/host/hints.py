@@ -24,11 +24,15 @@ READ = "tensor.numpy(), or await tensor.to_numpy()"
 KERNEL = "a kernel (@cutile.entry), or compute with what to_numpy() gives"
 
 
+_SAVE = "np.save(path, tensor.numpy()), which api.from_numpy(np.load(path)) reads"
+
+
 def _reduction(operation: str) -> str:
     return f"a kernel with {operation}, or compute with what to_numpy() gives"
 
 
 TENSORS: dict[str, str] = {
+    "argmax": _reduction("ct.argmax(tile, axis)"),
     "astype": "api.convert(tensor, dtype)",
     "block_until_ready": "sync(), or await, of the operation that makes it",
     "clone": "tensor.dup()",
@@ -36,6 +40,7 @@ TENSORS: dict[str, str] = {
     "copy_": "api.memcpy(tensor, source)",
     "cpu": READ,
     "cuda": "tensor.to_device('cuda')",
+    "cumsum": "api.cumsum(tensor)",
     "data_ptr": "tensor.device_pointer()",
     "dim": "tensor.ndim",
     "fill": "api.fill(tensor, value)",
@@ -44,6 +49,7 @@ TENSORS: dict[str, str] = {
     "float": "api.convert(tensor, 'f32')",
     "get": READ,
     "half": "api.convert(tensor, 'f16')",
+    "itemsize": "tensor.dtype.numpy.itemsize",
     "load": "tensor.to_numpy() on the host; in a kernel its parameter is loaded from",
     "max": _reduction("ct.reduce_max(tile, axis)"),
     "mean": _reduction("ct.reduce_sum(tile, axis)"),
@@ -52,12 +58,20 @@ TENSORS: dict[str, str] = {
     "numel": "tensor.size",
     "permute": "tensor.transpose(axes)",
     "ravel": "tensor.reshape(-1)",
+    "save": _SAVE,
+    "sort": _reduction("ct.sort(tile, axis)"),
+    "squeeze": "tensor.reshape(shape)",
+    "std": _reduction("ct.var(tile, axis)"),
     "store": "api.memcpy(tensor, source) on the host; a kernel stores to its Mut parameters",
     "stride": "tensor.strides",
     "sum": _reduction("ct.reduce_sum(tile, axis)"),
+    "swapaxes": "tensor.transpose(axes)",
     "sync": "nothing: operations are run; a tensor is there, and what uses it is ordered behind what computes it",
     "to": "tensor.to_device(device), or api.convert(tensor, dtype)",
+    "tofile": _SAVE,
     "unpartition": "nothing: it is a tensor and no partition",
+    "unsqueeze": "tensor[None]",
+    "var": _reduction("ct.var(tile, axis)"),
     "zero_": "api.fill(tensor, 0)",
 }
 """What to write for a tensor's attribute of another library, by its name there."""
@@ -89,16 +103,29 @@ FUNCTIONS: dict[str, str] = {
     "cat": _JOIN,
     "concatenate": _JOIN,
     "copy": "api.dup(tensor)",
+    "dot": "a kernel with ct.mma; kernels.gemm.matmul(x, y) is one",
     "empty_like": "api.empty(tensor.shape, tensor.dtype)",
     "from_torch": "api.from_dlpack(tensor), or pass it to a kernel as it is",
+    "frombuffer": "api.from_numpy(np.frombuffer(buffer, dtype))",
+    "fromfile": "api.from_numpy(np.fromfile(path, dtype))",
     "full_like": "api.full(value, tensor.shape, tensor.dtype)",
+    "load": "api.from_numpy(np.load(path))",
+    "matmul": "a kernel with ct.mma; kernels.gemm.matmul(x, y) is one",
+    "max": _reduction("ct.reduce_max(tile, axis)"),
+    "mean": _reduction("ct.mean(tile, axis)"),
+    "min": _reduction("ct.reduce_min(tile, axis)"),
     "normal": "api.randn(mean, std, shape)",
     "ones_like": "api.ones(tensor.shape, tensor.dtype)",
     "randint": "api.from_numpy(rng.integers(low, high, shape))",
     "random": "api.rand(shape)",
+    "save": _SAVE,
+    "sort": _reduction("ct.sort(tile, axis)"),
     "stack": _JOIN,
+    "sum": _reduction("ct.reduce_sum(tile, axis)"),
     "tensor": _FROM_NUMPY,
+    "to_numpy": READ,
     "uniform": "api.rand(shape)",
+    "where": _reduction("ct.select(condition, x, y)"),
     "zeros_like": "api.zeros(tensor.shape, tensor.dtype)",
 }
 """What to write for a function of another library's module, by its name."""

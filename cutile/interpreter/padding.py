@@ -3,7 +3,8 @@
 A load gives zeros, or another number, past the edges of its tensor. Zeros do not change a sum of loaded elements. If
 the kernel subtracts a mean first, the padding is no longer zero, and it does. So a loaded tile carries a mask of its
 padding here, and tiles computed from it inherit the mask. A reduction, scan or product runs a second time with its
-identity in place of padding. Both results must agree, unless all folded elements are padding.
+identity in place of padding. Both results must agree, unless no folded element is a tensor's: rows past the last one
+are padding, and constants that a mask has put among them.
 
 Zeros do not change a sum, but a mean: a sum over a tile with padding must not be divided by the number of the tile's
 elements.
@@ -44,10 +45,12 @@ class Padded:
     Attributes:
         mask: true for these elements.
         tensors: the names of the tensors that were loaded.
+        constant: true for the elements that depend on no tensor, as those that a mask has replaced.
     """
 
     mask: Array
     tensors: frozenset[str]
+    constant: Array
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class Padding:
     def __init__(self) -> None:
         self._of: dict[int, Padded] = {}  # by the value's `id`, which no other value gets while `_alive` holds it
         self._sums: dict[int, Summed] = {}  # likewise
+        self._elements: set[int] = set()  # likewise: the values that depend on elements of memory
         self._alive: list[Value] = []
         self._warned: set[tuple[str, int, int]] = set()
 
@@ -78,16 +82,22 @@ class Padding:
         """Forget the values of the previous tile block."""
         self._of.clear()
         self._sums.clear()
+        self._elements.clear()
         self._alive.clear()
 
     def loaded(self, op: Op, tensor: str, outside: Array) -> None:
         """Note the elements of a loaded tile that lie outside of the tensor."""
         if outside.any():
-            self._note(op.results[0], Padded(outside, frozenset({tensor})))
+            self._note(op.results[0], Padded(outside, frozenset({tensor}), np.zeros_like(outside)))
 
     def after(self, op: Op, walker: Walker) -> None:
         """Follow padding through an operation that has run; warn if it changes a result."""
-        if not self._of or op.effect_of is not Effect.NONE or not op.results:
+        if op.effect_of is not Effect.NONE or any(id(each) in self._elements for each in op.operands):
+            self._elements.update(map(id, op.results))
+            self._alive += op.results
+        if op.effect_of is not Effect.NONE or not op.results:
+            return
+        if not self._of:
             return
         self._follow_sums(op, walker)
         operands = {value: self._of[id(value)] for value in op.operands if id(value) in self._of}
@@ -98,7 +108,26 @@ class Padding:
             self._add_up(op, operands[op.x], names)
         for result, mask in zip(op.results, self._masks(op, operands, walker, names), strict=True):
             if mask is not None and mask.any():
-                self._note(result, Padded(mask, names))
+                self._note(result, Padded(mask, names, self._constant_elements(op, result, walker) & ~mask))
+
+    def _constant_elements(self, op: Op, result: Value, walker: Walker) -> Array:
+        """The elements of a result that depend on no tensor."""
+        shape = result.tile.shape
+        if not isinstance(op, (Select, *_MOVES)) and any(each.tile.shape != shape for each in op.operands):
+            return np.zeros(shape, np.bool_)
+        marks: dict[Value, Array] = {}
+        for operand in _moved(op):
+            padded = self._of.get(id(operand))
+            without = np.full(operand.tile.shape, id(operand) not in self._elements)
+            marks[operand] = without if padded is None else padded.constant
+        if isinstance(op, Select):
+            condition, x, y = (marks[each] for each in op.operands)
+            choice: Array = walker.values[op.condition]
+            return condition & np.where(choice, x, y)
+        if isinstance(op, _MOVES):
+            moved = {each: mark.astype(each.tile.dtype.numpy) for each, mark in marks.items()}
+            return _results_with(op, walker, moved)[0].astype(np.bool_)
+        return np.logical_and.reduce(list(marks.values()))
 
     def _add_up(self, op: ReduceSum, padded: Padded, names: frozenset[str]) -> None:
         """Note the number of elements of a sum."""
@@ -140,10 +169,13 @@ class Padding:
         """The masks of the results; None where padding ends."""
         if isinstance(op, Reduce | Fold):
             mask = _any_padding(operands)
-            self._compare(op, ~mask.all(axis=op.axis), operands, walker, names)
-            return [mask.all(axis=op.axis)] * len(op.results)
+            nothing = _without_elements(mask, op.axis, operands)
+            self._compare(op, ~nothing, operands, walker, names)
+            return [nothing & mask.any(axis=op.axis)] * len(op.results)
         if isinstance(op, Scan):
             mask = _any_padding(operands)
+            nothing = _without_elements(mask, op.axis, operands) & mask.any(axis=op.axis)
+            mask = mask | np.expand_dims(nothing, op.axis)
             self._compare(op, ~mask, operands, walker, names)
             return [mask] * len(op.results)
         if isinstance(op, Mma):
@@ -162,8 +194,8 @@ class Padding:
             choice: Array = walker.values[op.condition]
             return [condition | (choice & x) | (~choice & y)]
         if isinstance(op, _MOVES):
-            none = {each: np.zeros(each.tile.shape, np.bool_) for each in op.operands}
-            masks = none | {each: padded.mask for each, padded in operands.items()}
+            none = {each: np.zeros(each.tile.shape, np.bool_) for each in _moved(op)}
+            masks = none | {each: operands[each].mask for each in none if each in operands}
             marks = {each: mask.astype(each.tile.dtype.numpy) for each, mask in masks.items()}
             return [array.astype(np.bool_) for array in _results_with(op, walker, marks)]
         shapes = {value.type.shape for value in (*op.operands, *op.results) if isinstance(value.type, TileType)}
@@ -255,6 +287,17 @@ def _any_padding(operands: Mapping[Value, Padded]) -> Array:
     for mask in others:
         first = first | mask
     return first
+
+
+def _moved(op: Op) -> Sequence[Value]:
+    """The operands whose elements an operation passes on. An index is none."""
+    return [op.x] if isinstance(op, Extract) else op.operands
+
+
+def _without_elements(mask: Array, axis: int, operands: Mapping[Value, Padded]) -> Array:
+    """Where all along an axis is padding, or depends on no tensor."""
+    constant = np.logical_and.reduce([each.constant for each in operands.values()])
+    return np.asarray((mask | constant).all(axis=axis))
 
 
 def _products_of_elements(op: Mma, operands: Mapping[Value, Padded]) -> Array:

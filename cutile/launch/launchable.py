@@ -43,7 +43,7 @@ from cutile.launch.arguments import (
     type_name,
     words_of_argument,
 )
-from cutile.launch.checks import launch_grid, refuse_disagreement
+from cutile.launch.checks import check_grid, launch_grid, refuse_disagreement
 from cutile.launch.compiled_kernel import plan_of_launch
 from cutile.launch.fastpath import Recognizers, ViewUse, finder
 from cutile.launch.notebook import Listing
@@ -355,12 +355,13 @@ class Launchable:
         options: CompileOptions,
         stage: str,
         arch: str | None,
+        grid: tuple[int, ...] | int | None = None,
     ) -> str:
         """The text of one stage of the compilation. Nothing is lent.
 
         Raises:
             ArgumentError, ArgumentTypeError, GenericsError: the arguments do not fit.
-            LaunchError: an argument is an op that has not run, so its type is not known yet.
+            LaunchError: an argument is an op that has not run, so its type is not known yet; or the grid is none.
             ValueError: there is no such stage.
         """
         try:
@@ -370,6 +371,8 @@ class Launchable:
                 )
             checked = [self.check(position, argument) for position, argument in enumerate(arguments)]
             checked = tiled(self.name, self.kernel.signature.names, checked, generics)
+            if grid is not None:
+                self.grid(checked, check_grid(self.name, grid))
             uses = self.uses(checked)
             device = uses[0][1].device if uses else default_device()
             return self.plan(checked, generics, options).render(shown_target(device, chosen_backend(), arch), stage)

@@ -25,7 +25,7 @@ from kernels.gemm import gemm
 from kernels.saxpy import saxpy
 from kernels.softmax import softmax
 from tests.support.golden import Golden
-from tests.support.kernels import kernel
+from tests.support.kernels import define, kernel
 
 ROOT = Path(__file__).parents[2]
 HOPPER, AMPERE = Target("cuda", "sm_90a"), Target("cuda", "sm_80")
@@ -156,7 +156,26 @@ def test_the_width_of_a_gather_is_told(index: str, words: str) -> None:
         gather(api.meta((64, 64)).partition((32, 64)), api.meta((99, 1000)), api.meta((64,), i32)), HOPPER
     )
     lowered = lower(request, run_passes(front(request).function), False)
-    assert f"pointers: {words}" in dict(plan(lowered, architecture("sm_90a")))["loads"]
+    assert f"x: {words}" in dict(plan(lowered, architecture("sm_90a")))["loads"]
+
+
+def test_accesses_by_address_name_the_tensor() -> None:
+    """Of gathers, scatters and windows; addresses that the kernel was given have no tensor."""
+    moved = ct.entry(unsafe=True)(
+        define(
+            "def moved(y: ct.SharedMut, x: Tensor, index: Tensor, p: ct.Ptr[f32]):\n"
+            "    i = ct.get_tile_block_id()[0]\n"
+            "    places = ct.gather(index, ct.iota((64,)) + i * 64)\n"
+            "    window = ct.make_strided_view(x, (64,), (64,), starts=(-1,)).load((i,))\n"
+            "    value, _ = ct.load_ptr_tko(p + places)\n"
+            "    ct.scatter(y, places, value + window)\n"
+        )
+    )
+    address = api.zeros((64,)).sync().device_pointer()
+    request = request_of(moved(api.meta((999,)), api.meta((999,)), api.meta((999,), i32), address, grid=9), HOPPER)
+    lowered = lower(request, run_passes(front(request).function), False)
+    said = [text.partition(":")[0] for _, text in plan(lowered, architecture("sm_90a")) if "by address" in text]
+    assert sorted(", ".join(said).split(", ")) == ["index", "pointers", "x", "y"]
 
 
 def test_a_kernel_is_explained_by_the_toolchain_as_well() -> None:

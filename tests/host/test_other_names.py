@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -28,6 +29,8 @@ RUNNER, HOST = MODULES["cuda_async"], MODULES["cutile.api"]
         ("cutile", "Stream", "write cuda_async.Stream"),
         ("cutile.api", "synchronize", "write op.sync(), await op, stream.synchronize() or device.synchronize()"),
         ("cutile.api", "copy", "write api.dup(tensor)"),
+        ("cutile.api", "load", "write api.from_numpy(np.load(path))"),
+        ("cutile.api", "to_numpy", "write tensor.numpy(), or await tensor.to_numpy()"),
     ],
 )
 def test_a_name_from_elsewhere_has_its_counterpart(module: str, name: str, remedy: str) -> None:
@@ -96,3 +99,23 @@ def test_an_argument_from_elsewhere_has_its_counterpart(call: Any, words: str) -
     with pytest.raises(TypeError) as failure:
         call()
     assert words in str(failure.value)
+
+
+def test_a_tensor_says_how_it_is_saved() -> None:
+    tensor: Any = api.zeros((2,)).sync()
+    with pytest.raises(AttributeError, match=r"np\.save\(path, tensor\.numpy\(\)\)"):
+        tensor.save("x.npy")
+
+
+@pytest.mark.parametrize(
+    ("call", "remedy"),
+    [
+        (lambda: cutile.ceil_div(7, 2), "-(-a // b)"),
+        (lambda: cutile.iota(7), "api.arange(length, dtype)"),
+        (lambda: cutile.constant(0, (7,), "f32"), "api.full(value, shape, dtype)"),
+        (lambda: cutile.randn(0, 7), "api.randn(mean, std, shape)"),
+    ],
+)
+def test_a_function_of_kernels_names_its_like_on_the_host(call: Any, remedy: str) -> None:
+    with pytest.raises(cutile.ArgumentTypeError, match=rf"On the host write {re.escape(remedy)}\.$"):
+        call()

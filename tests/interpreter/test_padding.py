@@ -103,6 +103,10 @@ COUNTS: dict[str, tuple[str, str]] = {
     ),
     "of other shapes": ("ct.reduce_sum(ct.cat(t.reshape((2, 4)), u, 0).transpose() * 2.0 + 1.0, 1)[:, None]"
                         ".reshape((4,))[None, :].broadcast((2, 4)).reshape((8,))", "reduce_sum: padding"),
+    "a part": ("ct.reduce_sum(ct.extract(t + 1.0, (1,), (4,)), 0).broadcast((8,))", "reduce_sum: padding"),
+    "beside constants": (
+        "ct.reduce_sum(ct.select(ct.iota(8) > 2, t + 1.0, ct.constant(1.0, (8,), f32)), 0).broadcast((8,))", "padding"
+    ),
     "chosen": ("ct.reduce_sum(ct.select(t > 2.0, t, ct.constant(1.0, (8,), f32)), 0).broadcast((8,))", "padding"),
 }  # fmt: skip
 MEANS = {
@@ -125,6 +129,13 @@ COUNTS_NOT = {
     "a mean of masked elements": "ct.mean(ct.select(part.inside(0), t, 2.0)).broadcast((8,))",
     "a mean along an axis without padding": "ct.mean(t.reshape((8, 1)), 1)",
     "no reduction": "ct.exp(t)",
+    "a part without padding": "ct.reduce_sum(ct.extract(t + 1.0, (0,), (4,)), 0).broadcast((8,))",
+    "rows of padding and constants": (
+        "ct.reduce_sum(ct.select(ct.iota(4)[None, :] == 1, t.reshape((8, 1)) + 1.0, 0.0), 1)"
+    ),
+    "a scan of such rows": (
+        "ct.reduce_sum(ct.cumsum(ct.select(ct.iota(4)[None, :] == 1, t.reshape((8, 1)) + 1.0, 0.0), 1), 1)"
+    ),
 }
 
 

@@ -1,6 +1,7 @@
 """The keywords of `@entry` that say how a kernel is compiled and what of it is shown."""
 
-from dataclasses import replace
+import enum
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -112,3 +113,66 @@ def test_an_interpreted_kernel_names_what_is_undefined_as_a_compiled_one() -> No
 @ct.entry
 def misspelt(y: ct.Mut):
     y.store(y.load() + nowhere)  # type: ignore[name-defined]  # noqa: F821  # pyright: ignore
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A class of the module, whose name the test's own class has."""
+
+    other: ct.Tensor
+
+
+def test_annotations_mean_what_python_took_them_for() -> None:
+    """Classes of the function around, which the bodies do not name: they are in no closure."""
+
+    class Mode(enum.Enum):
+        ADD = 1
+        SUBTRACT = 2
+
+    @dataclass(frozen=True)
+    class Pair:
+        a: ct.Tensor
+        b: ct.Tensor
+
+    class Names:
+        Inner = Pair
+
+    @ct.entry
+    def alone(y: ct.Mut, pair: Pair):
+        y.store(ct.load_tile_like(pair.a, y) + ct.load_tile_like(pair.b, y))
+
+    @ct.entry
+    def among_others(y: ct.Mut, pairs: tuple[Pair, ct.Tensor]):
+        y.store(ct.load_tile_like(pairs[0].a, y) + ct.load_tile_like(pairs[1], y))
+
+    @ct.entry
+    def in_another(y: ct.Mut, pair: Names.Inner):
+        y.store(ct.load_tile_like(pair.a, y) + ct.load_tile_like(pair.b, y))
+
+    @ct.entry
+    def perhaps(y: ct.Mut, pair: Pair | None = None):
+        y.store(0.0 if pair is None else ct.load_tile_like(pair.a, y) + ct.load_tile_like(pair.b, y))
+
+    @ct.entry
+    def constant(y: ct.Mut, x: ct.Tensor, *, MODE: ct.Const[Mode]):
+        y.store(ct.load_tile_like(x, y) * (2.0 if MODE.value == 1 else 0.0))
+
+    x = np.arange(8, dtype=np.float32)
+
+    def result(kernel: Any, *arguments: Any, **generics: Any) -> Any:
+        return kernel(ct.api.zeros((8,)).partition((4,)), *arguments, **generics).sync().y.numpy()
+
+    assert (result(alone, Pair(x, x)) == 2 * x).all()
+    assert (result(among_others, (Pair(x, x), x)) == 2 * x).all()
+    assert (result(in_another, Pair(x, x)) == 2 * x).all()
+    assert (result(perhaps, Pair(x, x)) == 2 * x).all()
+    assert (result(perhaps) == 0).all()
+    assert (result(constant, x, MODE=Mode.ADD) == 2 * x).all()
+
+
+@pytest.mark.parametrize("annotation", ["Pair | None", "tuple[Pair, ...]", "Wrong"])
+def test_annotations_kept_as_text_say_what_they_see(annotation: str) -> None:
+    text = f"from __future__ import annotations\ndef kernel(y: Mut, x: {annotation}):\n    y.store(0.0)\n"
+    with pytest.raises(ct.KernelError, match="define it in the module") as caught:
+        launch(ct.entry(define(text)), (np.ones(4, np.float32), (4,)), None)
+    assert "the annotation" in str(caught.value)

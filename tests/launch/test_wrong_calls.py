@@ -38,6 +38,22 @@ def test_the_grid_in_brackets() -> None:
         untyped[(2,)](part(), 2.0)
 
 
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        ("compile", "ct.compile_ahead(scale, *arguments)"),
+        ("warmup", "ct.compile_ahead(scale, *arguments)"),
+        ("ptx", "scale.inspect(*arguments, stage='source', arch='sm_90a')"),
+        ("autotune", "@ct.autotune(configurations) above @ct.entry, or scale(...).generics([{...}, {...}])"),
+        ("run", "scale(*arguments).sync(), or await scale(*arguments)"),
+    ],
+)
+def test_attributes_that_kernels_have_elsewhere(name: str, remedy: str) -> None:
+    with pytest.raises(AttributeError) as failure:
+        getattr(SCALE, name)
+    assert str(failure.value) == f"kernel 'scale' has no attribute {name!r}: write {remedy}"
+
+
 def test_misspelt_arguments_are_named() -> None:
     with pytest.raises(ArgumentError, match=r"missing: a; it has none called b$"):
         SCALE(part(), b=2.0)
@@ -58,13 +74,31 @@ def test_an_extent_is_explained_where_a_partition_may_name_it() -> None:
         SCALE(part(), 2.0, num_worker_warps=4)
 
 
-def test_a_call_that_fails_gives_tensors_back() -> None:
+@pytest.mark.parametrize("call", [SCALE, SCALE.inspect, SCALE.explain], ids=["launch", "inspect", "explain"])
+def test_a_call_that_fails_gives_tensors_back(call: Any) -> None:
     y = api.ones((8,)).sync()
-    for wrong in ({"b": 2.0}, {"a": 2.0, "L": 3}, {"a": None}):
+    many = {"a": 2.0, "L": 3}
+    for wrong in ({"b": 2.0}, many, {"a": None}, {"y": 1.0}, {"a": 2.0, "grid": "x"}, {"a": 2.0, "grid": 7}):
         untyped: dict[str, Any] = wrong
-        with pytest.raises((ArgumentError, GenericsError)):
-            SCALE(y.partition((4,)), **untyped)
-        assert y.to_numpy().sync().tolist() == [1] * 8
+        with pytest.raises((ArgumentError, GenericsError, LaunchError)) as caught:
+            call(y.partition((4,)), **untyped)
+        assert y.to_numpy().sync().tolist() == [1] * 8, caught  # while something holds the error, as a notebook does
+    with pytest.raises(GenericsError) as caught:
+        call(y=y.partition((4,)), **many)
+    assert y.to_numpy().sync().tolist() == [1] * 8, caught
+
+
+def test_a_kernel_is_inspected_with_the_grid_of_a_launch() -> None:
+    @ct.entry
+    def count(counts: ct.SharedMut):
+        ct.atomic_add(counts, 0, 1)
+
+    counts = api.meta((1,), ct.i32)
+    assert count.inspect(counts, grid=4, stage="ir") == count.inspect(counts, stage="ir")
+    assert count.explain(counts, grid=(4, 2)).startswith("count for")
+    with pytest.raises(LaunchError, match="the grid must be 1 to 3 integers"):
+        count.explain(counts, grid=4.0)
+    assert "mul(" in SCALE.inspect(y=part(), a=2.0, grid=2, stage="ir")
 
 
 def test_arguments_may_be_inspected_while_they_are_lent() -> None:
@@ -303,8 +337,8 @@ def test_what_a_launch_has_its_kernel_has_not() -> None:
     for name in ("interpret", "grid", "compile_options", "sync", "bind"):
         with pytest.raises(AttributeError, match=rf"^kernel 'scale' .* '{name}': .* scale\(\.\.\.\)\.{name}$"):
             getattr(untyped, name)
-    with pytest.raises(AttributeError, match=r"^kernel 'scale' has no attribute 'warmup'$"):
-        _ = untyped.warmup
+    with pytest.raises(AttributeError, match=r"^kernel 'scale' has no attribute 'xyzzy'$"):
+        _ = untyped.xyzzy
     assert not hasattr(untyped, "_repr_latex_")
 
 

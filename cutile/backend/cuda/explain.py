@@ -37,12 +37,12 @@ from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.backend.interface import NOT_USED, CompileOptions, Row, Target, unused_rows
-from cutile.dtypes import DTypeLike, f16, f32, f64, tf32
+from cutile.dtypes import DTypeLike, f16, f32, f64, tf32, u64
 from cutile.ir import UNUSED, For, Function, MutType, Op, TensorType, TileType, Type, Value
 from cutile.ops.debug import Assert
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
-from cutile.ops.pointer import LoadPointer, StorePointer
+from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress
 from cutile.ops.view import LoadView, StoreView
 from cutile.passes.fast_math import FACT
 
@@ -410,11 +410,12 @@ def _bulk_stores(ops: Sequence[Op]) -> Iterator[str]:
 def _accesses(ops: Sequence[Op], kinds: tuple[type[Op], ...]) -> list[str]:
     """Accesses by threads: a line for each width."""
     names: dict[str, dict[str, None]] = {}
+    makers = {result: op for op in ops for result in op.results}
     for op in ops:
         if isinstance(op, kinds) and isinstance(op, LoadPointer | StorePointer):
             tile, width = (op.pad if isinstance(op, LoadPointer) else op.value).tile, op.attributes.get("width", 1)
             wide = f"{width * tile.dtype.bits // 8} bytes a thread at once" if width > 1 else "element by element"
-            names.setdefault(f"{wide}, by address", {})["pointers"] = None
+            names.setdefault(f"{wide}, by address", {})[_tensor_at(op.pointers, makers)] = None
         elif isinstance(op, kinds) and isinstance(op, StoreCompacted):
             names.setdefault("put side by side in shared memory, neighbours by neighbouring lanes", {})["chosen"] = None
         elif isinstance(op, kinds) and not (tile := _accessed(op)).is_scalar:
@@ -422,6 +423,20 @@ def _accesses(ops: Sequence[Op], kinds: tuple[type[Op], ...]) -> list[str]:
             nbytes = tile.dtype.bits // 8 * (vector[1] if vector else 1)
             names.setdefault(f"{_counted(nbytes, 'byte')} a thread at once", {})[op.operands[0].name or "view"] = None
     return [f"{', '.join(each)}: {width}" for width, each in names.items()]
+
+
+def _tensor_at(addresses: Value, makers: Mapping[Value, Op]) -> str:
+    """The tensor in which addresses lie; "pointers" where a kernel was given them."""
+    names: dict[str, None] = {}
+    values = [addresses]
+    for value in values:
+        op = makers.get(value)
+        if isinstance(op, TensorAddress):
+            names[op.x.name or "view"] = None
+        elif op is not None:  # an address is the tensor's own plus an offset, which comes from an i64
+            tiles = (each for each in op.operands if isinstance(each.type, TileType) and each not in values)
+            values += [each for each in tiles if each.tile.dtype is u64]
+    return ", ".join(names) or "pointers"
 
 
 def _accessed(op: Op) -> TileType:

@@ -114,7 +114,8 @@ def _network_layout(op: Sort | TopK, context: LoweringContext) -> Layout:
         raise KernelTypeError(
             f"{op.name}: a thread would hold {words} registers of {tile}; {MAX_KEY_WORDS} are for elements to sort",
             op.location,
-            f"Sort tiles of at most {fits} elements of {tile.dtype}, and merge what comes of them.",
+            f"Sort tiles of at most {fits} elements of {tile.dtype}, and merge what comes of them; or sort by digits, "
+            "as docs/recipes/transforms.md does.",
         )
     return layout
 

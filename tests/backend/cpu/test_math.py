@@ -57,7 +57,8 @@ def near_minus_one(dtype: Any, rng: np.random.Generator) -> Array:
 
 LIBRARY = {
     "sin": 1.0, "cos": 1.0, "tan": 1.0, "sinh": 2.0, "cosh": 2.0, "erf": 1.0, "erfc": 5.0, "erfinv": 2.0, "lgamma": 4.0,
-    "power": 1.0, "atan2": 1.0, "hypot": 1.0,
+    "power": 1.0, "atan2": 1.0, "hypot": 1.0, "log10": 2.0, "cbrt": 4.0, "log1p": 1.0, "expm1": 1.0, "asin": 1.0,
+    "acos": 1.0, "atan": 1.0, "asinh": 3.0, "acosh": 3.0, "atanh": 2.0,
 }  # fmt: skip
 """The functions that call the C library's in f64, with the error in ulp that they are assumed to keep."""
 
@@ -78,6 +79,16 @@ ROWS: tuple[tuple[str, Any, float, tuple[Any, ...]], ...] = (
     ("erf", erf, 0.51, (few(-6, 6), few(-1.1, 1.1), few(-1e-6, 1e-6))),
     ("erfc", erfc, 0.51, (few(-6, 10.5), few(-1.1, 1.1), few(1, 27))),
     ("erfinv", erfinv, 0.51, (few(-1, 1), few(0.99, 1), near_minus_one, few(-1e-6, 1e-6))),
+    ("log10", np.log10, 0.51, (spread, near_one, between(0.5, 2))),
+    ("cbrt", np.cbrt, 0.51, (spread, near_one, between(-10, 10))),
+    ("log1p", np.log1p, 0.51, (spread, between(-1, 1), between(-1e-3, 1e-3), between(-1e-6, 1e-6), near_minus_one)),
+    ("expm1", np.expm1, 0.51, (between(-110, 89), between(-1, 1), between(-1e-3, 1e-3), between(-1e-6, 1e-6))),
+    ("asin", np.arcsin, 0.51, (between(-1, 1), between(0.999, 1), between(-1e-3, 1e-3), spread)),
+    ("acos", np.arccos, 0.51, (between(-1, 1), between(0.999, 1), between(-1, -0.999), between(-1e-3, 1e-3))),
+    ("atan", np.arctan, 0.51, (between(-10, 10), between(-1, 1), between(-1e-3, 1e-3), near_one, spread)),
+    ("asinh", np.arcsinh, 0.51, (between(-10, 10), between(-0.02, 0.02), between(-1e-6, 1e-6), spread)),
+    ("acosh", np.arccosh, 0.51, (between(1, 10), between(1, 1.001), near_one, spread)),
+    ("atanh", np.arctanh, 0.51, (between(-1, 1), between(-0.02, 0.02), between(0.999, 1), spread)),
     ("lgamma", lgamma, 0.51, (few(0, 4), few(0.99, 1.01), few(1.99, 2.01), few(4, 60), few(60, 1e30))),
 )
 # The same of two operands, each of which has one of the samples.
@@ -124,6 +135,22 @@ def test_special_values(name: str, exact: Any, dtype: Any) -> None:
     np.testing.assert_array_equal(np.signbit(result[zeros]), np.signbit(expected[zeros]))
 
 
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_special_angles(dtype: Any) -> None:
+    """Both zeros, infinities and NaN, each beside each, and beside the least and the largest number."""
+    least, largest = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max
+    parts = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, least, -least, largest, -largest]
+    y, x = (each.ravel() for each in np.meshgrid(np.array(parts, dtype), np.array(parts, dtype)))
+    result, expected = map_all("atan2", y, x), np.arctan2(y, x)
+    np.testing.assert_allclose(result, expected, rtol=4 * np.finfo(dtype).eps, atol=0)
+    np.testing.assert_array_equal(np.signbit(result[expected == 0]), np.signbit(expected[expected == 0]))
+
+
+def test_what_is_exact_stays_so() -> None:
+    np.testing.assert_array_equal(map_all("log10", np.float32(10) ** np.arange(11, dtype=np.float32)), np.arange(11))
+    np.testing.assert_array_equal(map_all("cbrt", np.arange(-99, 100, dtype=np.float32) ** 3), np.arange(-99, 100))
+
+
 def test_powers_of_two_are_exact() -> None:
     whole = np.arange(-126, 128)
     x = np.ldexp(np.float32(1), whole)
@@ -151,6 +178,17 @@ def test_powers_of_two_are_exact() -> None:
         "erfinv",
         "hypot",
         "power",
+        "atan2",
+        "log10",
+        "cbrt",
+        "log1p",
+        "expm1",
+        "asin",
+        "acos",
+        "atan",
+        "asinh",
+        "acosh",
+        "atanh",
         "f16_round",
         "bf16_round",
     ],

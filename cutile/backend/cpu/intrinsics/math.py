@@ -9,6 +9,7 @@ from typing import Any
 
 from cutile.backend.cpu.intrinsics._formula import (
     BIAS,
+    HALF_PI,
     MANTISSA,
     Num,
     polynomial,
@@ -20,6 +21,11 @@ from cutile.backend.cpu.intrinsics._formula import (
 from cutile.backend.cpu.intrinsics._seam import binary, define, ir, llvm, types, unary
 
 LOG2_E = 1.4426950408889634
+LOG10_E = 0.4342944819032518
+NEAR_ZERO = 2.0**-12
+"""Distance from 0 in which three terms of a series of all powers are enough, with a relative error below 2**-37."""
+SERIES_END = 1e-2
+"""The same of three terms of a series of odd powers, with one below 2**-40."""
 LN2_HI = {"float": 0.693145751953125, "double": 0.6931471803691238}  # few bits: n * LN2_HI is exact
 LN2_LO = {"float": 1.42860682030941723e-6, "double": 1.9082149292705877e-10}
 
@@ -93,6 +99,12 @@ ERFINV_FAR = (
     0.00112982561863, -0.00108856678756,
 )  # fmt: skip
 ERFINV_SHIFT, ERFINV_WIDTH = 4.168033988749895, 1.931966011250105
+# atan(x) / x in x**2, for |x| <= 1, with a relative error of 6e-11
+ATAN = (
+    0.9999999999412362, -0.333333315712149, 0.19999912051754706, -0.1428398076757959, 0.110932413434254,
+    -0.08980239543707094, 0.0724571967052221, -0.05427913305527734, 0.03420963839940136, -0.01611170209533334,
+    0.004850942259600068, -0.0006847939303389377,
+)  # fmt: skip
 HALF_ROOT_PI = 0.886226925452758  # sqrt(pi) / 2
 EXP_RANGE = {"float": (-104.0, 89.0), "double": (-746.0, 710.0)}  # beyond: 0 and infinity
 EXP2_RANGE = {"float": (-151.0, 129.0), "double": (-1076.0, 1025.0)}
@@ -312,6 +324,115 @@ def _erfinv(x: Num) -> Num:
     return x.of(llvm(x.builder, "copysign", result.value, x.value))
 
 
+def _signed_as(x: Num, wide: Num) -> Num:
+    """An f64 as f32, with the sign of `x`."""
+    return x.of(llvm(x.builder, "copysign", _narrow(x, wide).value, x.value))
+
+
+def _log10(x: Num) -> Num:
+    return _narrow(x, _log_of(_wide(x), base_two=False) * LOG10_E)
+
+
+def _cbrt(x: Num) -> Num:
+    """f32, from f64: `exp(log(|x|) / 3)`."""
+    return _signed_as(x, _exp(_log_of(_wide(x).call("fabs"), base_two=False) * (1 / 3)))
+
+
+def _log1p(x: Num) -> Num:
+    """f32, from f64, in which 1 + x has 40 bits of `x` beyond `NEAR_ZERO`.
+
+    Nearer to 0 by the series.
+    """
+    wide = _wide(x)
+    near = polynomial(wide, (1.0, -1 / 2, 1 / 3)) * wide
+    return _narrow(x, _log_of(wide + 1.0, base_two=False).where(_is_near_zero(wide), near))
+
+
+def _expm1(x: Num) -> Num:
+    """f32, from f64, as `_log1p`."""
+    wide = _wide(x)
+    near = polynomial(wide, (1.0, 1 / 2, 1 / 6)) * wide
+    return _narrow(x, (_exp(wide) - 1.0).where(_is_near_zero(wide), near))
+
+
+def _is_near_zero(wide: Num) -> Any:
+    return wide.call("fabs").compare("<", NEAR_ZERO)
+
+
+def _angle(ordinate: Num, abscissa: Num) -> Num:
+    """f64: the angle of a point whose ordinate is at least 0, from 0 to pi.
+
+    Its relative error is 1e-10. Infinite coordinates and zeros are taken, too.
+    """
+    size = abscissa.call("fabs")
+    steep = ordinate.compare(">", size)
+    high, low = size.where(steep, ordinate), ordinate.where(steep, size)
+    # 0 / 0 is 0 here, and infinity / infinity 1.
+    ratio = (low / high).where(high.compare("==", 0.0), 0.0).where(low.compare("==", float("inf")), 1.0)
+    angle = polynomial(ratio * ratio, ATAN) * ratio
+    angle = angle.where(steep, angle.constant(HALF_PI) - angle)
+    # By the bits, since the abscissa may be -0.0.
+    negative = abscissa.builder.icmp_signed("<", abscissa.bits().value, abscissa.constant(0.0).bits().value)
+    return angle.where(negative, angle.constant(2 * HALF_PI) - angle)
+
+
+def _atan(x: Num) -> Num:
+    wide = _wide(x).call("fabs")
+    return _signed_as(x, _angle(wide, wide.constant(1.0)).where(wide.is_nan(), float("nan")))
+
+
+def _atan2(x: Num, y: Num) -> Num:
+    ordinate, abscissa = _wide(x).call("fabs"), _wide(y)
+    angle = _angle(ordinate, abscissa)
+    nan = float("nan")
+    return _signed_as(x, angle.where(ordinate.is_nan(), nan).where(abscissa.is_nan(), nan))
+
+
+def _asin(x: Num) -> Num:
+    """f32, from f64, in which 1 - x is exact: the angle of a point of the circle.
+
+    NaN beyond 1, by the root.
+    """
+    wide = _wide(x).call("fabs")
+    return _signed_as(x, _beside(wide, _angle(wide, _leg(wide)), _leg(wide)))
+
+
+def _acos(x: Num) -> Num:
+    wide = _wide(x)
+    return _narrow(x, _beside(wide, _angle(_leg(wide), wide), _leg(wide)))
+
+
+def _leg(wide: Num) -> Num:
+    """`sqrt(1 - x * x)`."""
+    return ((wide.constant(1.0) - wide) * (wide + 1.0)).call("sqrt")
+
+
+def _beside(wide: Num, angle: Num, leg: Num) -> Num:
+    """The angle; NaN where the leg is."""
+    return angle.where(leg.is_nan(), float("nan")).where(wide.is_nan(), float("nan"))
+
+
+def _asinh(x: Num) -> Num:
+    """f32, from f64. Near 0 by the series."""
+    wide = _wide(x).call("fabs")
+    far = _log_of(wide + wide.fma(wide, 1.0).call("sqrt"), base_two=False)
+    near = polynomial(wide * wide, (1.0, -1 / 6, 3 / 40)) * wide
+    return _signed_as(x, far.where(wide.compare("<", SERIES_END), near))
+
+
+def _acosh(x: Num) -> Num:
+    wide = _wide(x)
+    result = _log_of(wide + ((wide - 1.0) * (wide + 1.0)).call("sqrt"), base_two=False)
+    return _narrow(x, result.where(wide.compare("<", 1.0), float("nan")))
+
+
+def _atanh(x: Num) -> Num:
+    wide = _wide(x).call("fabs")
+    far = _log_of((wide + 1.0) / (wide.constant(1.0) - wide), base_two=False) * 0.5
+    near = polynomial(wide * wide, (1.0, 1 / 3, 1 / 5)) * wide
+    return _signed_as(x, far.where(wide.compare("<", SERIES_END), near))
+
+
 def _function(name: str, formula: Any) -> Any:
     def emit(builder: Any, arguments: list[Any]) -> Any:
         return formula(Num(builder, arguments[0])).value
@@ -412,19 +533,19 @@ FUNCTIONS: dict[str, Any] = {
     "erfc": _in_f32(_erfc, "erfc", 1),  # f32: at most 0.51 ulp
     "erfinv": _in_f32(_erfinv, "erfinv", 1, _erfinv_f64),  # f32: at most 0.51 ulp
     "hypot": _in_f32(_hypot, "hypot", 2),  # f32: at most 0.51 ulp
-    # The C library's functions of f64, of both types.
-    "atan2": _library("atan2", 2),  # f32: at most 0.51 ulp
+    "atan2": _in_f32(_atan2, "atan2", 2),  # f32: at most 0.51 ulp
+    "log10": _in_f32(_log10, "log10", 1),  # f32: at most 0.51 ulp
+    "cbrt": _in_f32(_cbrt, "cbrt", 1),  # f32: at most 0.51 ulp
+    "log1p": _in_f32(_log1p, "log1p", 1),  # f32: at most 0.51 ulp
+    "expm1": _in_f32(_expm1, "expm1", 1),  # f32: at most 0.51 ulp
+    "asin": _in_f32(_asin, "asin", 1),  # f32: at most 0.51 ulp
+    "acos": _in_f32(_acos, "acos", 1),  # f32: at most 0.51 ulp
+    "atan": _in_f32(_atan, "atan", 1),  # f32: at most 0.51 ulp
+    "asinh": _in_f32(_asinh, "asinh", 1),  # f32: at most 0.51 ulp
+    "acosh": _in_f32(_acosh, "acosh", 1),  # f32: at most 0.51 ulp
+    "atanh": _in_f32(_atanh, "atanh", 1),  # f32: at most 0.51 ulp
+    # The C library's function of f64, of both types.
     "lgamma": _library("lgamma", 1),  # f32: at most 0.51 ulp
-    "log10": _library("log10", 1),  # f32: at most 0.51 ulp
-    "cbrt": _library("cbrt", 1),  # f32: at most 0.51 ulp
-    "log1p": _library("log1p", 1),  # f32: at most 0.51 ulp
-    "expm1": _library("expm1", 1),  # f32: at most 0.51 ulp
-    "asin": _library("asin", 1),  # f32: at most 0.51 ulp
-    "acos": _library("acos", 1),  # f32: at most 0.51 ulp
-    "atan": _library("atan", 1),  # f32: at most 0.51 ulp
-    "asinh": _library("asinh", 1),  # f32: at most 0.51 ulp
-    "acosh": _library("acosh", 1),  # f32: at most 0.51 ulp
-    "atanh": _library("atanh", 1),  # f32: at most 0.51 ulp
     # LLVM's own, rounded correctly.
     "sqrt": _llvm_function("sqrt"),
     "floor": _llvm_function("floor"),
