@@ -79,7 +79,9 @@ def test_arithmetic_without_instructions_is_told(monkeypatch: pytest.MonkeyPatch
 
 def test_a_formula_of_our_own_is_measured() -> None:
     measured = "tests/backend/cpu/test_math.py"
-    formulas = [name for name in ("tanh", "hypot", "lgamma") if measured in [each.file for each in places(name, "math")]]
+    formulas = [
+        name for name in ("tanh", "hypot", "lgamma") if measured in [each.file for each in places(name, "math")]
+    ]
     assert formulas == ["tanh", "hypot"]  # lgamma is the C library's
 
 

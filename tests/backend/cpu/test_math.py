@@ -44,15 +44,15 @@ def between(low: float, high: float) -> Callable[[Any, np.random.Generator], Arr
     return lambda dtype, rng: rng.uniform(low, high, COUNT).astype(dtype)
 
 
-def few(low: float, high: float) -> Callable[[Any, np.random.Generator], Array]:
-    """Few samples, where the exact function takes long."""
-    return lambda dtype, rng: rng.uniform(low, high, COUNT // 8).astype(dtype)
+def few(low: float, high: float, share: int = 8) -> Callable[[Any, np.random.Generator], Array]:
+    """One sample in so many, where the exact function takes long."""
+    return lambda dtype, rng: rng.uniform(low, high, COUNT // share).astype(dtype)
 
 
 def near_minus_one(dtype: Any, rng: np.random.Generator) -> Array:
     """Numbers at all distances from -1, down to the least."""
     least = float(np.finfo(dtype).epsneg)
-    return (np.exp2(rng.uniform(np.log2(least), 0, COUNT // 8)) - 1).astype(dtype)
+    return (np.exp2(rng.uniform(np.log2(least), 0, COUNT // 32)) - 1).astype(dtype)
 
 
 LIBRARY = {
@@ -78,7 +78,7 @@ ROWS: tuple[tuple[str, Any, float, tuple[Any, ...]], ...] = (
     ("cosh", np.cosh, 0.51, (between(-95, 95), between(-1, 1), between(-1e-3, 1e-3))),
     ("erf", erf, 0.51, (few(-6, 6), few(-1.1, 1.1), few(-1e-6, 1e-6))),
     ("erfc", erfc, 0.51, (few(-6, 10.5), few(-1.1, 1.1), few(1, 27))),
-    ("erfinv", erfinv, 0.51, (few(-1, 1), few(0.99, 1), near_minus_one, few(-1e-6, 1e-6))),
+    ("erfinv", erfinv, 0.51, (few(-1, 1, 32), few(0.99, 1, 32), near_minus_one, few(-1e-6, 1e-6, 32))),
     ("log10", np.log10, 0.51, (spread, near_one, between(0.5, 2))),
     ("cbrt", np.cbrt, 0.51, (spread, near_one, between(-10, 10))),
     ("log1p", np.log1p, 0.51, (spread, between(-1, 1), between(-1e-3, 1e-3), between(-1e-6, 1e-6), near_minus_one)),
@@ -89,7 +89,12 @@ ROWS: tuple[tuple[str, Any, float, tuple[Any, ...]], ...] = (
     ("asinh", np.arcsinh, 0.51, (between(-10, 10), between(-0.02, 0.02), between(-1e-6, 1e-6), spread)),
     ("acosh", np.arccosh, 0.51, (between(1, 10), between(1, 1.001), near_one, spread)),
     ("atanh", np.arctanh, 0.51, (between(-1, 1), between(-0.02, 0.02), between(0.999, 1), spread)),
-    ("lgamma", lgamma, 0.51, (few(0, 4), few(0.99, 1.01), few(1.99, 2.01), few(4, 60), few(60, 1e30))),
+    (
+        "lgamma",
+        lgamma,
+        0.51,
+        (few(0, 4, 64), few(0.99, 1.01, 64), few(1.99, 2.01, 64), few(4, 60, 64), few(60, 1e30, 64)),
+    ),
 )
 # The same of two operands, each of which has one of the samples.
 ROWS_OF_TWO: tuple[tuple[str, Any, float, tuple[Any, ...]], ...] = (
