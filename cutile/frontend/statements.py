@@ -194,9 +194,9 @@ class _Pattern:
             if value is None or isinstance(value, str | tuple):
                 return False
             return operators.comparison(frame, ast.Eq, subject, value)
-        if children(subject) is not None or is_tile(value):
-            return False
-        return bool(subject == value)
+        if children(subject) is not None:
+            return operators.comparison(frame, ast.Eq, subject, value)
+        return not is_tile(value) and bool(subject == value)
 
     def _either(self, pattern: ast.MatchOr, subject: Any) -> Any:
         result: Any = False

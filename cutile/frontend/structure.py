@@ -78,6 +78,35 @@ def kind_of(value: Any) -> Any:
     return value.kind if isinstance(value, Record) else type(value)
 
 
+def own_equality(frame: Frame, value: Any, other: Any) -> types.FunctionType | None:
+    """The `__eq__` that the author of a dataclass or named tuple wrote; None without one.
+
+    A class whose `==` asks for one and the same object is refused: kernels have no objects.
+    """
+    kind = kind_of(value)
+    if not isinstance(value, Record | tuple) or kind is tuple:
+        return None
+    frame.captures.attribute(kind, "__eq__")
+    equal, unequal = (inspect.getattr_static(kind, name) for name in ("__eq__", "__ne__"))
+    if (equal is object.__eq__ and kind_of(other) is kind) or isinstance(unequal, types.FunctionType):
+        how = "has a __ne__ of its own" if equal is not object.__eq__ else "has eq=False, so it equals itself alone"
+        frame.type_error(f"==: {kind.__name__} {how}", remedy="Compare its fields one by one.")
+    # The module dataclasses compiles its own from a string.
+    is_plain = not isinstance(equal, types.FunctionType) or equal.__code__.co_filename == "<string>"
+    return None if is_plain else equal
+
+
+def compared_items(value: Any) -> tuple[Any, ...] | None:
+    """`children`, of a dataclass without the fields that `==` leaves out."""
+    if not isinstance(value, Record):
+        return children(value)
+    # A class with eq=False has the `__eq__` of the class that it derives from, with that class's fields.
+    owner: Any = next(each for each in value.kind.__mro__ if "__eq__" in vars(each))
+    names = {each.name for each in getattr(owner, "__dataclass_fields__", {}).values() if each.compare}
+    fields = dataclasses.fields(value.kind)  # pyright: ignore[reportArgumentType]
+    return tuple(item for item, each in zip(value.items, fields, strict=True) if each.name in names)
+
+
 def same_structure(a: Any, b: Any) -> bool:
     """Whether two values differ in nothing but their leaves."""
     x, y = _parts(a), _parts(b)
