@@ -9,13 +9,24 @@ import ast
 import dataclasses
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from cutile.frontend.captures import compile_time
 from cutile.frontend.frame import Frame
 from cutile.frontend.registry import FOLDED, method
-from cutile.frontend.values import BoundFunction, Method, PointerRef, Record, TensorParts, describe, is_tile, items_of
+from cutile.frontend.values import (
+    BoundFunction,
+    IteratorItems,
+    ListItems,
+    Method,
+    PointerRef,
+    Record,
+    TensorParts,
+    describe,
+    is_tile,
+    items_of,
+)
 
 
 def children(value: Any) -> tuple[Any, ...] | None:
@@ -75,7 +86,36 @@ def kind_of(value: Any) -> Any:
     """The class of a value, or of pointers the dtype of their elements."""
     if isinstance(value, PointerRef):
         return value.dtype
+    if isinstance(value, ListItems | IteratorItems):
+        return tuple
     return value.kind if isinstance(value, Record) else type(value)
+
+
+def iterator(frame: Frame, items: Iterable[Any]) -> IteratorItems:
+    """The items of an iterator that is made here."""
+    made = IteratorItems(items)
+    made.origin = frame, frame.loop
+    return made
+
+
+def gone_through(frame: Frame, value: Any) -> Any:
+    """A value that is gone through here: an iterator, for the first time.
+
+    Raises:
+        KernelTypeError: another place goes through the iterator, or a loop does in each iteration.
+    """
+    if isinstance(value, IteratorItems):
+        place = frame.locate(frame.node)
+        maker, loop = value.origin
+        again = maker is frame and loop is not frame.loop
+        if again or value.used not in (None, place):
+            where = "in the iteration before" if again else f"in line {value.used.line}"
+            frame.type_error(
+                f"this iterator was gone through {where}, and has no items after that",
+                remedy="Keep the items: pairs = tuple(zip(a, b)), or a list [...] in place of a generator.",
+            )
+        value.used = place
+    return value
 
 
 def own_equality(frame: Frame, value: Any, other: Any) -> types.FunctionType | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -67,7 +68,8 @@ class Color(enum.IntEnum):
     BLUE = 2
 
 
-NAMES = {each.__name__: each for each in (Named, Derived, Residue, First, Pairs, Color)}
+NAMES: dict[str, Any] = {each.__name__: each for each in (Named, Derived, Residue, First, Pairs, Color)}
+NAMES["math"] = math
 TEXTS = (
     # dataclasses and named tuples compare as their classes say
     "1 if Named(n, 1) == Named(n, 2) else 0",
@@ -97,6 +99,8 @@ TEXTS = (
     "sum([1 if i else n for i in range(3)]) + max([n, 1]) * 10 + min((n, 2)) * 100",
     "sum(i * n for i in range(4) if i % 2) + len([n] * 3)",
     "sum(x * y for x, y in zip((1, n), (3, 4))) + sum(i * x for i, x in enumerate((n, 2), 1))",
+    "sum((True,)) + sum((True, False)) + n",
+    "len(str(sum((7,), 0.0))) + len(str(sum((True,)))) + len(str(math.prod((True,)))) + n",
     "(lambda *a, k=n, **kw: sum(a) + k * 10 + len(kw))(*(n, 1), z=2)",
 )
 STATEMENTS = (
@@ -109,6 +113,12 @@ STATEMENTS = (
     "x = n\n    y = x + (x := 3) * 10 + x\n    return y",
     "a = (n,)\n    b = a\n    a += (2,)\n    return len(a) * 10 + len(b)",
     "t = 0\n    for i in range(n):\n        i = i * 2\n        t += i\n    return t",
+    # lists and iterators of one name
+    "a = [n]\n    a += [2]\n    a *= 2\n    b = a\n    a = a + [3]\n    return len(a) * 10 + len(b)",
+    "a = [n for _ in range(2)]\n    a += (3, 4)\n    return sum(a)",
+    "def longer(ts):\n        ts += [2]\n        return ts\n    return len(longer([n]))",
+    "z = zip((1, 2), (n, 4))\n    t = 0\n    for a, b in z:\n        t += a * b\n    return t",
+    "t = 0\n    for i in range(3):\n        g = (q * i for q in (1, n))\n        t += sum(g)\n    return t",
     # scopes
     "fs = [lambda x: x + i for i in range(3)]\n    return fs[0](n)",
     "t = n\n    def g():\n        return t\n    t = t + 5\n    return g()",
@@ -133,6 +143,17 @@ def test_kernel_gives_what_python_gives(text: str) -> None:
             assert y.tolist() == [names["f"](n)] * 2, (argument, n)
 
 
+def test_plain_numbers_are_integers_and_floats_of_python() -> None:
+    """An extent is an int; a parameter has its dtype."""
+    body = "int(isinstance(x.shape[0], int)) + 2 * int(isinstance(x.shape[0] / 2, float))"
+    body += " + 4 * int(isinstance(n, int | float)) + 8 * int(isinstance(n, i32))"
+    body += " + 16 * int(isinstance(x.shape[0], float))"
+    launched = kernel(f"def k(y: Mut, x: Tensor, n: i32):\n    y.store(ct.broadcast(ct.i64({body}), y.shape))\n")
+    y = np.zeros(2, np.int64)
+    launch(launched, (y, (2,)), np.zeros(3, np.float32), 1)
+    assert y.tolist() == [1 + 2 + 8] * 2
+
+
 @dataclass(frozen=True, eq=False)
 class Alone:
     """An object that equals itself alone."""
@@ -141,6 +162,19 @@ class Alone:
 
 
 REFUSED = {
+    # lists under several names
+    "a = [n]\n    b = a\n    a += [2]\n    return len(b)": "not the only name of this list",
+    "a = [n]\n    b = (a, 1)\n    a *= 2\n    return len(b[0])": "not the only name of this list",
+    "a = [1] + [n]\n    b = a\n    a += [2]\n    return len(b)": "not the only name of this list",
+    "def add(ts):\n        ts += [2]\n    a = [n]\n    add(a)\n    return len(a)": "not the only name of this list",
+    # iterators that were gone through
+    "z = zip((1, 2), (n, 4))\n    return len(list(z)) * 10 + len(list(z))": "gone through in line 3",
+    "g = (q for q in (1, n))\n    return sum(g) * 10 + sum(g)": "gone through in line 3",
+    "r = reversed((1, n))\n    a, b = r\n    return sum([a, b, *r])": "gone through in line 3",
+    "e = enumerate((1, n))\n    for i, q in e:\n        n += q\n    return n + len([*e])": "gone through in line 3",
+    "g = (q for q in (1, n))\n    t = 0\n    for i in range(3):\n        t += sum(g)\n    return t": "iteration before",
+    "g = (q for q in (1, n))\n    t = 0\n    for i in (1, 2):\n        t += max(g)\n    return t": "iteration before",
+    # objects
     "return 1 if Alone(n) == Alone(n) else 0": "Alone has eq=False",
     "return 1 if (1, Alone(2)) == (1, Alone(2)) else 0": "Alone has eq=False",
 }
