@@ -18,7 +18,7 @@ from cutile.backend.interface import Grid
 from cutile.backend.reference.interpret import Walker
 from cutile.dtypes import f64
 from cutile.errors import ArgumentTypeError
-from cutile.frontend.values import Method, Range, describe, plain
+from cutile.frontend.values import IteratorItems, ListItems, Method, Range, describe, plain
 from cutile.interpreter.watch import Watch
 from cutile.ir import Block, Builder, Op, TileType, Type, Value
 from cutile.ops.debug import percent_format, text_of
@@ -307,7 +307,7 @@ def to_live(session: Session, meaning: Any) -> Any:
         return LiveTile(session, meaning)
     if isinstance(meaning, Range):
         return session.iterate(meaning)
-    if type(meaning) is tuple:
+    if type(meaning) is tuple or isinstance(meaning, ListItems | IteratorItems):
         return tuple(to_live(session, each) for each in meaning)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if isinstance(meaning, Method) or type(meaning).__module__ == "cutile.frontend.values":
         return LiveObject(session, meaning)

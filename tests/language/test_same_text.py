@@ -128,8 +128,9 @@ STATEMENTS = (
 )
 
 
+@pytest.mark.parametrize("backend", ["reference", "interpret"])
 @pytest.mark.parametrize("text", [*(f"return {each}" for each in TEXTS), *STATEMENTS])
-def test_kernel_gives_what_python_gives(text: str) -> None:
+def test_kernel_gives_what_python_gives(text: str, backend: str) -> None:
     """For a parameter, which has a dtype, and for an extent, which is a plain number."""
     function = f"def f(n):\n    {text}\n"
     names: dict[str, Any] = dict(NAMES)
@@ -139,7 +140,7 @@ def test_kernel_gives_what_python_gives(text: str) -> None:
         launched = kernel(f"{function}def k(y: Mut, x: Tensor, n: i32):\n{body}", **NAMES)
         for n in (0, 1, 2, 5):
             y = np.zeros(2, np.int64)
-            launch(launched, (y, (2,)), np.zeros(n, np.float32), n)
+            launch(launched, (y, (2,)), np.zeros(n, np.float32), n, backend=backend)
             assert y.tolist() == [names["f"](n)] * 2, (argument, n)
 
 
