@@ -80,7 +80,7 @@ def _reversed(frame: Frame, items: Any) -> Any:
 
 
 def _changes_nothing(start: Any, neutral: int, values: tuple[Any, ...]) -> bool:
-    """Whether the first operation, of `start` and the first value, gives just that value.
+    """Whether `start` and the first value give just that value.
 
     It does not of a bool, which becomes an integer, nor of a float beside an integer.
     """

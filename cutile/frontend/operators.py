@@ -501,7 +501,7 @@ _ITEM_COMPARISONS = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 
 
 def _compared_here(value: Any) -> bool:
-    """Whether a tuple or dataclass holds tiles or dataclasses: Python's `==` knows neither."""
+    """Whether a value holds tiles or dataclasses, which Python does not compare."""
     items = children(value)
     return items is not None and (
         isinstance(value, Record) or any(is_tile(plain(item)) or _compared_here(item) for item in items)

@@ -119,7 +119,7 @@ def gone_through(frame: Frame, value: Any) -> Any:
 
 
 def own_equality(frame: Frame, value: Any, other: Any) -> types.FunctionType | None:
-    """The `__eq__` that the author of a dataclass or named tuple wrote; None without one.
+    """The author's `__eq__` of a dataclass or named tuple; None without one.
 
     A class whose `==` asks for one and the same object is refused: kernels have no objects.
     """

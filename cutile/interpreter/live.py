@@ -8,6 +8,7 @@ attributes to the front end, which has their meaning.
 from __future__ import annotations
 
 import ast
+import operator
 import types
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -287,6 +288,25 @@ class IsFalse(metaclass=_Singleton):
 def is_same(left: Any, right: Any) -> bool:
     """`left is right`, which the front end refuses of tiles."""
     return _identity(ast.Is, left, right)
+
+
+COMPARISONS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne,
+}  # fmt: skip
+_BY_NAME = {kind.__name__: compare for kind, compare in COMPARISONS.items()}
+
+
+def chained(left: Any, name: str, right: Callable[[], Any], *rest: Any) -> Any:
+    """`left < right() < ...`: of tiles element by element, as the front end has it."""
+    middle = right()
+    outcome = _BY_NAME[name](left, middle)
+    if not rest:
+        return outcome
+    is_of_elements = isinstance(outcome, LiveTile) and not outcome._meaning.tile.is_scalar  # pyright: ignore[reportPrivateUsage]
+    if is_of_elements:
+        return outcome & chained(middle, *rest)
+    return chained(middle, *rest) if outcome else outcome
 
 
 def is_other(left: Any, right: Any) -> bool:

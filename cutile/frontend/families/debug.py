@@ -79,7 +79,7 @@ def _text(frame: Frame, value: Any, spec: str = "") -> Text:
 
 
 def _of_items(frame: Frame, value: Any) -> Text:
-    """A list, tuple, named tuple or dataclass as Python shows it: texts in it are in quotes."""
+    """A list, tuple, named tuple or dataclass as Python shows it."""
     kind: Any = kind_of(value)
     names = field_names(kind)
     if isinstance(value, Record):  # the module dataclasses wraps the function that it makes for the text
