@@ -249,9 +249,10 @@ _live_codes: weakref.WeakKeyDictionary[Any, tuple[types.CodeType, types.CodeType
 
 
 def _live_code(function: Any, source: FunctionSource | None) -> types.CodeType:
-    """A function's code, with `_IDENTITIES` for `is`, `case True:`, `case False:`, and for `a < b < c`.
+    """A function's code, with `_IDENTITIES` in place of syntax.
 
-    Python compares objects there, or asks a comparison for its truth, and lets no class say what it means.
+    No class says what `is`, `case True:` and `case False:` mean: Python compares objects. In `a < b < c` it asks the
+    first comparison for its truth.
     """
     code: types.CodeType = function.__code__
     entry = _live_codes.get(function)
@@ -302,7 +303,7 @@ class _Identities(ast.NodeTransformer):
         return ast.copy_location(ast.Call(ast.copy_location(name, node), operands, []), node)
 
     def _chain(self, node: ast.Compare) -> ast.expr:
-        """`chained(a, "Lt", lambda: b, "Lt", lambda: c)`: what stands on the right is computed where it counts."""
+        """`chained(a, "Lt", lambda: b, "Lt", lambda: c)`, for `a < b < c`."""
         if any(isinstance(each, ast.NamedExpr) for each in ast.walk(node)):
             return node  # it would assign a variable of the lambda
         self.count += 1
