@@ -20,7 +20,9 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.interval import Interval, length_of, magnitude
 from cutile.frontend.operators import binary, is_number, require_computed, truth
 from cutile.frontend.registry import BUILTINS, FOLDED, Handler, operation
+from cutile.frontend.structure import gone_through, iterator
 from cutile.frontend.values import (
+    ListItems,
     MappedRef,
     MutRef,
     PointerRef,
@@ -54,7 +56,7 @@ def _tuple(frame: Frame, items: Any = ()) -> Any:
 
 
 def _list(frame: Frame, items: Any = ()) -> Any:
-    return _items(frame, items, "list()")  # a tuple, since nothing in a kernel changes
+    return ListItems(_items(frame, items, "list()"))  # a tuple, since nothing in a kernel changes
 
 
 def _enumerate(frame: Frame, items: Any, start: Any = 0) -> Any:
@@ -62,7 +64,7 @@ def _enumerate(frame: Frame, items: Any, start: Any = 0) -> Any:
         frame.type_error(
             f"enumerate: the start must be a constant integer, got {describe(start)}", remedy="Add it to the index."
         )
-    return tuple(enumerate(_items(frame, items, "enumerate()"), start))
+    return iterator(frame, enumerate(_items(frame, items, "enumerate()"), start))
 
 
 def _zip(frame: Frame, *iterables: Any, strict: Any = False) -> Any:
@@ -70,16 +72,29 @@ def _zip(frame: Frame, *iterables: Any, strict: Any = False) -> Any:
     if strict and len({len(each) for each in columns}) > 1:
         lengths = ", ".join(str(len(each)) for each in columns)
         frame.type_error(f"zip: the lengths differ: {lengths}", remedy="Slice the longer, or leave strict out.")
-    return tuple(zip(*columns, strict=False))
+    return iterator(frame, zip(*columns, strict=False))
 
 
 def _reversed(frame: Frame, items: Any) -> Any:
-    return _items(frame, items, "reversed()")[::-1]
+    return iterator(frame, _items(frame, items, "reversed()")[::-1])
+
+
+def _changes_nothing(start: Any, neutral: int, values: tuple[Any, ...]) -> bool:
+    """Whether `start` and the first value give just that value.
+
+    It does not of a bool, which becomes an integer, nor of a float beside an integer.
+    """
+    first = values[0] if values else True
+    return type(start) is int and start == neutral and not isinstance(first, bool) and not _is_bool(first)
+
+
+def _is_bool(value: Any) -> bool:
+    return is_tile(value) and value.tile.dtype is bool_
 
 
 def _sum(frame: Frame, items: Any, start: Any = 0) -> Any:
     values = _items(frame, items, "sum()")
-    if is_number(start) and start == 0 and values:  # 0 + x changes nothing, and would be an operation
+    if _changes_nothing(start, 0, values):
         start, values = values[0], values[1:]
     for each in values:
         start = binary(frame, ast.Add, start, each)
@@ -88,7 +103,7 @@ def _sum(frame: Frame, items: Any, start: Any = 0) -> Any:
 
 def _prod(frame: Frame, items: Any, start: Any = 1) -> Any:
     values = _items(frame, items, "math.prod()")
-    if is_number(start) and start == 1 and values:
+    if _changes_nothing(start, 1, values):
         start, values = values[0], values[1:]
     for each in values:
         start = binary(frame, ast.Mult, start, each)
@@ -149,7 +164,8 @@ def _isinstance(frame: Frame, x: Any, kind: Any) -> Any:
     if isinstance(x, Record):
         return issubclass(x.kind, kinds)
     if is_tile(x):
-        return any(each is x.tile.dtype or each.__name__ == "Tile" for each in kinds)
+        number: Any = (int if is_whole(frame, x) else float) if x.tile.is_scalar and is_weak(frame, x) else None
+        return any(each in (x.tile.dtype, number) or each.__name__ == "Tile" for each in kinds)
     annotation = next((each for ours, each in _ANNOTATIONS if isinstance(x, ours)), None)
     if annotation is None:
         return isinstance(x, kinds)
@@ -280,7 +296,7 @@ def _max(frame: Frame, *values: Any) -> Any:
 
 
 def _extreme(frame: Frame, values: tuple[Any, ...], operation: Handler, python: Callable[..., Any]) -> Any:
-    items = items_of(values[0]) if len(values) == 1 and isinstance(values[0], tuple) else values
+    items = items_of(gone_through(frame, values[0])) if len(values) == 1 and isinstance(values[0], tuple) else values
     if not items:
         frame.type_error(f"{python.__name__} of nothing", remedy="Give it values, or a tuple that has some.")
     if len(values) == 1 and not isinstance(values[0], tuple):

@@ -18,7 +18,8 @@ from cutile.frontend.interval import length_of
 from cutile.frontend.operators import truth
 from cutile.frontend.registry import method
 from cutile.frontend.simple_statements import assign, refuse
-from cutile.frontend.values import Method, Range, Table, describe, is_tile, items_of
+from cutile.frontend.structure import gone_through, iterator
+from cutile.frontend.values import ListItems, Method, Range, Table, describe, is_tile, items_of
 
 _METHODS = ("get", "items", "keys", "values")
 _MISSING: Any = object()
@@ -104,7 +105,7 @@ def comprehension(frame: Frame, node: ast.ListComp | ast.GeneratorExp) -> tuple[
     inner = frame.within(node, targets)
     items: list[Any] = []
     _generate(inner, node, node.generators, items, first)
-    return tuple(items)
+    return iterator(frame, items) if isinstance(node, ast.GeneratorExp) else ListItems(items)
 
 
 def _refuse_late(frame: Frame, node: ast.GeneratorExp, own: set[str]) -> None:
@@ -178,7 +179,7 @@ _OF_TILES = {"any()": "Write tile.any(axis).", "all()": "Write tile.all(axis)."}
 def static_items(frame: Frame, value: Any, node: ast.AST | None, what: str = "a comprehension") -> tuple[Any, ...]:
     """The items of a tuple, or of a range whose bounds are constants."""
     if isinstance(value, tuple | str):
-        return items_of(value)
+        return items_of(gone_through(frame, value))
     if isinstance(value, Table):
         return tuple(value.items)
     if isinstance(value, Range):

@@ -25,10 +25,11 @@ from cutile.frontend.inline import lambda_expression
 from cutile.frontend.logic import compare, logical
 from cutile.frontend.registry import METHODS
 from cutile.frontend.simple_statements import assign, refuse
-from cutile.frontend.structure import attribute, children
+from cutile.frontend.structure import attribute, children, gone_through
 from cutile.frontend.tensor_parts import one_of
 from cutile.frontend.values import (
     IndexComponent,
+    ListItems,
     MappedRef,
     Method,
     MutRef,
@@ -83,15 +84,19 @@ def _tuple(frame: Frame, node: ast.Tuple | ast.List) -> Any:
                 value = static_items(frame, value, child, "*")
             if not isinstance(value, tuple):
                 frame.type_error(f"* takes a tuple, got {describe(value)}", child, "Only tuples have items to spread.")
-            items.extend(items_of(value))
-        else:
-            items.append(evaluate(frame, child))
-    return tuple(items)
+            items.extend(items_of(gone_through(frame, value)))
+            continue
+        item = evaluate(frame, child)
+        if isinstance(item, ListItems):
+            item.holders.add((id(items), "an item"))
+        items.append(item)
+    return ListItems(items) if isinstance(node, ast.List) else tuple(items)
 
 
 def _binary(frame: Frame, node: ast.BinOp) -> Any:
     left, right = evaluate(frame, node.left), evaluate(frame, node.right)
-    return operators.binary(frame, type(node.op), left, right)
+    value = operators.binary(frame, type(node.op), left, right)
+    return ListItems(items_of(value)) if isinstance(left, ListItems) and isinstance(value, tuple) else value
 
 
 def _unary(frame: Frame, node: ast.UnaryOp) -> Any:

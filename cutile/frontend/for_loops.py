@@ -15,6 +15,7 @@ from cutile.frontend.logic import changed, conjunction, has_effects, settled
 from cutile.frontend.loops import Loop
 from cutile.frontend.operators import binary, comparison, materialize, truth, unify, widened
 from cutile.frontend.simple_statements import assign
+from cutile.frontend.structure import gone_through
 from cutile.frontend.values import (
     MutRef,
     PartitionRef,
@@ -46,7 +47,7 @@ def for_loop(frame: Frame, node: ast.For) -> None:
     if isinstance(iterable, Table | str):
         iterable = tuple(iterable.items if isinstance(iterable, Table) else iterable)
     if isinstance(iterable, tuple):
-        _unrolled(frame, node, items_of(iterable))
+        _unrolled(frame, node, items_of(gone_through(frame, iterable)))
     elif isinstance(iterable, Range):
         _RangeLoop(frame, node, iterable).compile()
     else:

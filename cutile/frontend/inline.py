@@ -27,7 +27,7 @@ from cutile.frontend.captures import MISSING, compile_time, lookup
 from cutile.frontend.frame import Frame, Suppressed
 from cutile.frontend.simple_statements import assign, refuse, returned
 from cutile.frontend.source import FunctionSource, take_source
-from cutile.frontend.values import Described, Keywords
+from cutile.frontend.values import Described, Keywords, ListItems
 
 
 @dataclass(frozen=True, eq=False)
@@ -222,6 +222,9 @@ def _bind(
         frame.type_error(
             f"{name}(): {error}", node, f"It takes {signature.replace(return_annotation=inspect.Signature.empty)}."
         )
+    for name, value in variables.items():
+        if isinstance(value, ListItems):
+            value.holders.add((id(variables), name))
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             variables[parameter.name] = Keywords(variables.get(parameter.name, {}))

@@ -20,12 +20,13 @@ from cutile.errors import closest
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import BINARY, I32, inverted, negated
 from cutile.frontend.registry import METHODS, OPERATIONS
-from cutile.frontend.structure import children, kind_of, leaves
+from cutile.frontend.structure import children, compared_items, kind_of, leaves, own_equality
 from cutile.frontend.values import (
     MappedRef,
     MutRef,
     PartitionRef,
     PointerRef,
+    Record,
     Table,
     TensorRef,
     converted,
@@ -478,7 +479,7 @@ def comparison(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     left, right = plain(left), plain(right)
     if isinstance(right, Table) and kind in (ast.In, ast.NotIn):
         right = tuple(right.items)
-    if kind in _ITEM_COMPARISONS and (_holds_tiles(left) or _holds_tiles(right)):
+    if kind in _ITEM_COMPARISONS and (_compared_here(left) or _compared_here(right)):
         return _compare_items(frame, kind, left, right)
     if not is_tile(left) and not is_tile(right):
         return _fold(frame, kind, left, right)
@@ -499,9 +500,12 @@ _ITEM_COMPARISONS = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 """Comparisons of tuples and dataclasses, item by item."""
 
 
-def _holds_tiles(value: Any) -> bool:
-    """Whether a tuple or dataclass holds tiles."""
-    return children(value) is not None and any(is_tile(plain(leaf)) for leaf in leaves(value))
+def _compared_here(value: Any) -> bool:
+    """Whether a value holds tiles or dataclasses, which Python does not compare."""
+    items = children(value)
+    return items is not None and (
+        isinstance(value, Record) or any(is_tile(plain(item)) or _compared_here(item) for item in items)
+    )
 
 
 def _compare_items(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
@@ -518,7 +522,10 @@ def _compare_items(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> 
 def _equal(frame: Frame, left: Any, right: Any) -> Any:
     """Whether two values are equal, as Python has it: a bool, or a bool scalar."""
     left, right = plain(left), plain(right)
-    x, y = children(left), children(right)
+    for one, two in ((left, right), (right, left)):
+        if own := own_equality(frame, one, two):
+            return truth(frame, frame.invoke(own, one, two, node=frame.node))
+    x, y = compared_items(left), compared_items(right)
     if x is None or y is None:
         if not (is_tile(left) or is_tile(right)):
             return left == right
@@ -564,15 +571,9 @@ def _negated(frame: Frame, flag: Any) -> Any:
 
 def _is_one_of(frame: Frame, kind: type[ast.AST], value: Value, items: tuple[Any, ...]) -> Any:
     """`value in items`, for a scalar: whether it equals one of them."""
-    result: Any = False
-    for item in items:
-        if not is_tile(item) and not is_number(item):
-            continue  # no number equals it
-        equal = comparison(frame, ast.Eq, value, item)
-        result = equal if result is False else frame.emit(arith.Or(x=result, y=equal))
-    if kind is ast.In:
-        return result
-    return True if result is False else frame.emit(arith.Not(x=result))
+    numbers = filter(is_tile_or_number, items)  # nothing else equals a scalar
+    contained = _any_of(frame, [comparison(frame, ast.Eq, value, each) for each in numbers])
+    return contained if kind is ast.In else _negated(frame, contained)
 
 
 def truth(frame: Frame, value: Any, node: ast.AST | None = None) -> Any:

@@ -14,14 +14,16 @@ from cutile.errors import KernelSyntaxError, KernelTypeError
 from cutile.frontend.flow import Exit
 from cutile.frontend.frame import RETURNED, Frame
 from cutile.frontend.operators import is_number
-from cutile.frontend.structure import children, leaves, same_constants
-from cutile.frontend.values import Table, TensorRef, Undefined, describe, is_tile, items_of
+from cutile.frontend.structure import children, gone_through, leaves, same_constants
+from cutile.frontend.values import ListItems, Table, TensorRef, Undefined, describe, is_tile, items_of
 from cutile.ir.core import Value
 
 
 def assign(frame: Frame, target: ast.expr, value: Any) -> None:
     """`target = value`."""
     if isinstance(target, ast.Name):
+        if isinstance(value, ListItems):
+            value.holders.add((id(frame), target.id))
         # The first name of a value is its name in the IR and in errors.
         if isinstance(value, Value) and not value.name and target.id != "_":
             value.name = target.id
@@ -64,7 +66,7 @@ def _unpack(frame: Frame, target: ast.Tuple | ast.List, value: Any) -> None:
             else " A tile has no items: reshape or reduce it."
         )
         frame.type_error(f"cannot unpack {describe(value)}", target, remedy)
-    items = items_of(value)
+    items = items_of(gone_through(frame, value))
     stars = [position for position, each in enumerate(target.elts) if isinstance(each, ast.Starred)]
     if not stars:
         if len(items) != len(target.elts):

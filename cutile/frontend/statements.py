@@ -22,7 +22,7 @@ from cutile.frontend.logic import changed, conjunction, is_cheap, settled
 from cutile.frontend.operators import truth
 from cutile.frontend.simple_statements import assign, break_statement, continue_statement, refuse, return_statement
 from cutile.frontend.structure import children, field_names
-from cutile.frontend.values import FAULTY, MutRef, Record, Table, describe, is_tile
+from cutile.frontend.values import FAULTY, ListItems, MutRef, Record, Table, describe, is_tile, items_of
 from cutile.ir import Value
 from cutile.ops.arith import And, Not, Or
 
@@ -194,9 +194,9 @@ class _Pattern:
             if value is None or isinstance(value, str | tuple):
                 return False
             return operators.comparison(frame, ast.Eq, subject, value)
-        if children(subject) is not None or is_tile(value):
-            return False
-        return bool(subject == value)
+        if children(subject) is not None:
+            return operators.comparison(frame, ast.Eq, subject, value)
+        return not is_tile(value) and bool(subject == value)
 
     def _either(self, pattern: ast.MatchOr, subject: Any) -> Any:
         result: Any = False
@@ -371,6 +371,15 @@ def _augmented(frame: Frame, node: ast.AugAssign) -> None:
         remedy = f"Write {name}.store({name}.load() {operator} ...): the tile is loaded, and stored again."
         frame.type_error(f"{operator}=: cannot use a {describe(old)}", node.target, remedy)
     value = operators.binary(frame, type(node.op), old, evaluate(frame, node.value))
+    if isinstance(old, ListItems) and isinstance(value, tuple):
+        name, operator = node.target.id, operators.SPELLING[type(node.op)]
+        if len(old.holders) > 1:
+            frame.type_error(
+                f"{operator}=: {name!r} is not the only name of this list, and Python changes it for all of them",
+                node.target,
+                f"Lists do not change in kernels: write {name} = {name} {operator} ..., and return it from a function.",
+            )
+        value = ListItems(items_of(value))
     assign(frame, node.target, value)
 
 

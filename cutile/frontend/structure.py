@@ -9,13 +9,24 @@ import ast
 import dataclasses
 import inspect
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from cutile.frontend.captures import compile_time
 from cutile.frontend.frame import Frame
 from cutile.frontend.registry import FOLDED, method
-from cutile.frontend.values import BoundFunction, Method, PointerRef, Record, TensorParts, describe, is_tile, items_of
+from cutile.frontend.values import (
+    BoundFunction,
+    IteratorItems,
+    ListItems,
+    Method,
+    PointerRef,
+    Record,
+    TensorParts,
+    describe,
+    is_tile,
+    items_of,
+)
 
 
 def children(value: Any) -> tuple[Any, ...] | None:
@@ -75,7 +86,65 @@ def kind_of(value: Any) -> Any:
     """The class of a value, or of pointers the dtype of their elements."""
     if isinstance(value, PointerRef):
         return value.dtype
+    if isinstance(value, ListItems | IteratorItems):
+        return tuple
     return value.kind if isinstance(value, Record) else type(value)
+
+
+def iterator(frame: Frame, items: Iterable[Any]) -> IteratorItems:
+    """The items of an iterator that is made here."""
+    made = IteratorItems(items)
+    made.origin = frame, frame.loop
+    return made
+
+
+def gone_through(frame: Frame, value: Any) -> Any:
+    """A value that is gone through here: an iterator, for the first time.
+
+    Raises:
+        KernelTypeError: another place goes through the iterator, or a loop does in each iteration.
+    """
+    if isinstance(value, IteratorItems):
+        place = frame.locate(frame.node)
+        maker, loop = value.origin
+        again = maker is frame and loop is not frame.loop
+        if again or value.used not in (None, place):
+            where = "in the iteration before" if again else f"in line {value.used.line}"
+            frame.type_error(
+                f"this iterator was gone through {where}, and has no items after that",
+                remedy="Keep the items: pairs = tuple(zip(a, b)), or a list [...] in place of a generator.",
+            )
+        value.used = place
+    return value
+
+
+def own_equality(frame: Frame, value: Any, other: Any) -> types.FunctionType | None:
+    """The author's `__eq__` of a dataclass or named tuple; None without one.
+
+    A class whose `==` asks for one and the same object is refused: kernels have no objects.
+    """
+    kind = kind_of(value)
+    if not isinstance(value, Record | tuple) or kind is tuple:
+        return None
+    frame.captures.attribute(kind, "__eq__")
+    equal, unequal = (inspect.getattr_static(kind, name) for name in ("__eq__", "__ne__"))
+    if (equal is object.__eq__ and kind_of(other) is kind) or isinstance(unequal, types.FunctionType):
+        how = "has a __ne__ of its own" if equal is not object.__eq__ else "has eq=False, so it equals itself alone"
+        frame.type_error(f"==: {kind.__name__} {how}", remedy="Compare its fields one by one.")
+    # The module dataclasses compiles its own from a string.
+    is_plain = not isinstance(equal, types.FunctionType) or equal.__code__.co_filename == "<string>"
+    return None if is_plain else equal
+
+
+def compared_items(value: Any) -> tuple[Any, ...] | None:
+    """`children`, of a dataclass without the fields that `==` leaves out."""
+    if not isinstance(value, Record):
+        return children(value)
+    # A class with eq=False has the `__eq__` of the class that it derives from, with that class's fields.
+    owner: Any = next(each for each in value.kind.__mro__ if "__eq__" in vars(each))
+    names = {each.name for each in getattr(owner, "__dataclass_fields__", {}).values() if each.compare}
+    fields = dataclasses.fields(value.kind)  # pyright: ignore[reportArgumentType]
+    return tuple(item for item, each in zip(value.items, fields, strict=True) if each.name in names)
 
 
 def same_structure(a: Any, b: Any) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Any, TypeGuard
 
@@ -224,6 +224,30 @@ def items_of(value: Any) -> tuple[Any, ...]:
     return tuple(value)
 
 
+class ListItems(tuple[Any, ...]):
+    """A list's items, with the frames and names that hold it.
+
+    Nothing in a kernel changes. `+=` of Python's changes a list for all names, so it is refused where there are more.
+    """
+
+    def __init__(self, _items: Iterable[Any] = (), /) -> None:
+        self.holders: set[tuple[int, str]] = set()
+
+
+class IteratorItems(tuple[Any, ...]):
+    """The items of an iterator: of a generator, `zip`, `enumerate`, `reversed`.
+
+    Python goes through it once.
+
+    Attributes:
+        origin: the frame that made it, and the loop around.
+        used: the place that went through it; None before.
+    """
+
+    origin: tuple[Any, Any] = (None, None)
+    used: Any = None
+
+
 def plain(value: Any) -> Any:
     """The integer of an index's component; any other value unchanged."""
     return value.value if isinstance(value, IndexComponent) else value
@@ -242,7 +266,8 @@ def _of_partition(ref: PartitionRef) -> str:
 def _of_tuple(items: tuple[Any, ...]) -> str:
     # A `TensorRef` beside numbers would be shown as the dataclass that it is.
     if not any(isinstance(item, Value | Record | tuple | Described) or is_dataclass(item) for item in items):
-        return f"{type(items).__name__} {items!r}"
+        kind = "tuple" if isinstance(items, ListItems | IteratorItems) else type(items).__name__
+        return f"{kind} {items!r}"
     return f"tuple ({', '.join([*map(describe, items[:4]), *(['...'] if len(items) > 4 else [])])})"
 
 

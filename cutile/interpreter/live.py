@@ -8,6 +8,7 @@ attributes to the front end, which has their meaning.
 from __future__ import annotations
 
 import ast
+import operator
 import types
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from cutile.backend.interface import Grid
 from cutile.backend.reference.interpret import Walker
 from cutile.dtypes import f64
 from cutile.errors import ArgumentTypeError
-from cutile.frontend.values import Method, Range, describe, plain
+from cutile.frontend.values import IteratorItems, ListItems, Method, Range, describe, plain
 from cutile.interpreter.watch import Watch
 from cutile.ir import Block, Builder, Op, TileType, Type, Value
 from cutile.ops.debug import percent_format, text_of
@@ -289,6 +290,25 @@ def is_same(left: Any, right: Any) -> bool:
     return _identity(ast.Is, left, right)
 
 
+COMPARISONS: dict[type[ast.AST], Callable[[Any, Any], Any]] = {
+    ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge,
+    ast.Eq: operator.eq, ast.NotEq: operator.ne,
+}  # fmt: skip
+_BY_NAME = {kind.__name__: compare for kind, compare in COMPARISONS.items()}
+
+
+def chained(left: Any, name: str, right: Callable[[], Any], *rest: Any) -> Any:
+    """`left < right() < ...`: of tiles element by element, as the front end has it."""
+    middle = right()
+    outcome = _BY_NAME[name](left, middle)
+    if not rest:
+        return outcome
+    is_of_elements = isinstance(outcome, LiveTile) and not outcome._meaning.tile.is_scalar  # pyright: ignore[reportPrivateUsage]
+    if is_of_elements:
+        return outcome & chained(middle, *rest)
+    return chained(middle, *rest) if outcome else outcome
+
+
 def is_other(left: Any, right: Any) -> bool:
     """`left is not right`."""
     return _identity(ast.IsNot, left, right)
@@ -307,7 +327,7 @@ def to_live(session: Session, meaning: Any) -> Any:
         return LiveTile(session, meaning)
     if isinstance(meaning, Range):
         return session.iterate(meaning)
-    if type(meaning) is tuple:
+    if type(meaning) is tuple or isinstance(meaning, ListItems | IteratorItems):
         return tuple(to_live(session, each) for each in meaning)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if isinstance(meaning, Method) or type(meaning).__module__ == "cutile.frontend.values":
         return LiveObject(session, meaning)

@@ -29,11 +29,13 @@ from cutile.frontend.parameters import Arranged, assembled
 from cutile.frontend.source import FunctionSource, compiled_as
 from cutile.frontend.statements import execute
 from cutile.interpreter.live import (
+    COMPARISONS,
     Array,
     EagerBuilder,
     EagerValue,
     IsFalse,
     IsTrue,
+    chained,
     is_other,
     is_same,
     to_live,
@@ -238,17 +240,19 @@ class LiveCopies:
 
 
 _IS, _IS_NOT, _TRUE, _FALSE = "is", "is not", "case True", "case False"  # no text has a variable of such a name
-_IDENTITIES: dict[str, Any] = {_IS: is_same, _IS_NOT: is_other, _TRUE: IsTrue, _FALSE: IsFalse}
-_IS_OP = dis.opmap["IS_OP"]
+_CHAIN = "a < b < c"
+_IDENTITIES: dict[str, Any] = {_IS: is_same, _IS_NOT: is_other, _TRUE: IsTrue, _FALSE: IsFalse, _CHAIN: chained}
+_IS_OP, _COPY, _COMPARE_OP = (dis.opmap[name] for name in ("IS_OP", "COPY", "COMPARE_OP"))
 
 # By function, with the code that the other one was made of: `function.__code__` may be assigned.
 _live_codes: weakref.WeakKeyDictionary[Any, tuple[types.CodeType, types.CodeType]] = weakref.WeakKeyDictionary()
 
 
 def _live_code(function: Any, source: FunctionSource | None) -> types.CodeType:
-    """A function's code, with `_IDENTITIES` for `is`, `case True:`, `case False:`.
+    """A function's code, with `_IDENTITIES` in place of syntax.
 
-    Python compares objects there, and lets no class say what it means.
+    No class says what `is`, `case True:` and `case False:` mean: Python compares objects. In `a < b < c` it asks the
+    first comparison for its truth.
     """
     code: types.CodeType = function.__code__
     entry = _live_codes.get(function)
@@ -259,7 +263,9 @@ def _live_code(function: Any, source: FunctionSource | None) -> types.CodeType:
 
 def _has_identities(code: types.CodeType) -> bool:
     inner_codes = (each for each in code.co_consts if isinstance(each, types.CodeType))
-    return _IS_OP in code.co_code[::2] or any(map(_has_identities, inner_codes))  # an instruction has two bytes
+    instructions = code.co_code[::2]  # each has two bytes, of which the first is its number
+    is_found = _IS_OP in instructions or bytes((_COPY, _COMPARE_OP)) in instructions  # a chain keeps its middle
+    return is_found or any(map(_has_identities, inner_codes))
 
 
 def _without_identities(function: Any, source: FunctionSource | None) -> types.CodeType:
@@ -273,7 +279,7 @@ def _without_identities(function: Any, source: FunctionSource | None) -> types.C
 
 
 class _Identities(ast.NodeTransformer):
-    """Replaces `is`, `case True:` and `case False:`.
+    """Replaces `is`, `case True:`, `case False:` and chains of comparisons.
 
     A question for None stays: no tile is None.
 
@@ -287,12 +293,26 @@ class _Identities(ast.NodeTransformer):
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
         operands = [node.left, *node.comparators]
+        if len(node.ops) > 1 and all(type(each) in COMPARISONS for each in node.ops):
+            return self._chain(node)
         is_of_none = any(isinstance(each, ast.Constant) and each.value is None for each in operands)
         if len(node.ops) > 1 or not isinstance(node.ops[0], ast.Is | ast.IsNot) or is_of_none:
             return node
         self.count += 1
         name = ast.Name(_IS if isinstance(node.ops[0], ast.Is) else _IS_NOT, ast.Load())
         return ast.copy_location(ast.Call(ast.copy_location(name, node), operands, []), node)
+
+    def _chain(self, node: ast.Compare) -> ast.expr:
+        """`chained(a, "Lt", lambda: b, "Lt", lambda: c)`, for `a < b < c`."""
+        if any(isinstance(each, ast.NamedExpr) for each in ast.walk(node)):
+            return node  # it would assign a variable of the lambda
+        self.count += 1
+        nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
+        arguments: list[ast.expr] = [node.left]
+        for op, right in zip(node.ops, node.comparators, strict=True):
+            arguments += [ast.Constant(type(op).__name__), ast.Lambda(nothing, right)]
+        call = ast.copy_location(ast.Call(ast.Name(_CHAIN, ast.Load()), arguments, []), node)
+        return ast.fix_missing_locations(call)
 
     def visit_MatchSingleton(self, node: ast.MatchSingleton) -> ast.pattern:
         if node.value is None:

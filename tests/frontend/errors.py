@@ -190,7 +190,7 @@ BODIES: dict[str, str] = {
     "print_a_tensor": "print(x)",
     "print_format": "print(f'{n:s}')",
     "print_format_of_a_bool": "print(f'{n > 2:d}')",
-    "print_conversion": "print(f'{n!r}')",
+    "print_conversion": "print(f'{n!r:>5}')",
     "print_separator": "print(n, sep=n)",
     "print_too_few_values": "ct.cuda_tile_print('{} {}', n)",
     "print_too_many_values": "ct.cuda_tile_print('{}', n, a)",

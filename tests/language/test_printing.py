@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -59,6 +61,62 @@ def test_zeros_fill_up_what_is_no_number(backend: str, capfd: pytest.CaptureFixt
     with on(backend):
         speak_padded(api.zeros((2,)).partition((2,)), 2.5).sync()
     assert capfd.readouterr().out == "0002.5|-00000inf|00000nan|[00nan, 00nan]\n"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """Fields that Python shows."""
+
+    a: Any
+    b: Any = "x"
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A field that Python does not show."""
+
+    a: Any = field(default=1, repr=False)
+
+
+class Both(NamedTuple):
+    """A named tuple, whose names Python shows."""
+
+    a: Any
+    b: Any = None
+
+
+class Spoken(NamedTuple):
+    """A named tuple with a text of its own."""
+
+    a: Any
+
+    def __repr__(self) -> str:
+        return "spoken"
+
+
+SHOWN = {each.__name__: each for each in (Shown, Secret, Both, Spoken)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(n, 'a', None, True)", "((n,), ())", "[n, 'b']", "[1, [2]]", "Shown(n)", "Shown((1, n), [n])", "Shown(1, 2)",
+        "Both(n, 'y')", "Both(1)", "f'{n=}'", "f'{n = :4d}'", "f'{n!r} {n!s}'", "f'{(n, 1)!r}'", "f'{3!s:4}|{3!r:>4}'",
+        "f'{None!s:6}|'", "f'{\"é\"!a}'", "f'{(1, \"a\")}'", "f'{Both(n)=}'",
+    ],
+)  # fmt: skip
+def test_values_are_shown_as_python_shows_them(text: str, capfd: pytest.CaptureFixture[str]) -> None:
+    exec(f"print({text})", {"n": 3, **SHOWN})
+    expected = capfd.readouterr().out
+    with on("reference"):
+        kernel(f"def k(y: Mut, n: i32):\n    print({text})\n", **SHOWN)(api.zeros((2,)).partition((2,)), 3).sync()
+    assert capfd.readouterr().out == expected
+
+
+@pytest.mark.parametrize("text", ["Secret()", "Spoken(n)"])
+def test_classes_with_a_text_of_their_own_are_refused(text: str) -> None:
+    with on("reference"), pytest.raises(KernelTypeError, match="has a text of its own"):
+        kernel(f"def k(y: Mut, n: i32):\n    print({text})\n", **SHOWN)(api.zeros((2,)).partition((2,)), 3).sync()
 
 
 def test_formats_mean_what_they_do_in_python() -> None:
@@ -199,7 +257,7 @@ def test_a_failed_assertion_says_where(backend: str) -> None:
         ("print(f'{ct.convert_tile(n, ct.u32):+x}')", "has a sign, but u32 has none"),
         ("print(y)", "cannot print Mut of i32"),
         ("print(ct.convert_tile(ct.convert_tile(n, f32), ct.f8e5m2))", "f8e5m2 is for memory, and has no text"),
-        ("print(f'{n!r}')", "!r of scalar i32"),
+        ("print(f'{n!r:>5}')", "!r of scalar i32, with a format"),
         ("print(n, sep=n)", "sep must be a constant string"),
         ("ct.cuda_tile_print('{} {}', n)", "more places than the 1 values"),
         ("ct.cuda_tile_print('{}', n, n)", "2 values, but the format"),

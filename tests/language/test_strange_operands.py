@@ -16,7 +16,8 @@ from cutile.host.tensor import TensorView
 from cutile.launch.views import TiledView, View
 from kernels.gemm import gemm
 from tests.support.devices import on
-from tests.support.memory import BACKENDS
+from tests.support.kernels import kernel
+from tests.support.memory import BACKENDS, launch
 
 Array = np.ndarray[Any, Any]
 
@@ -227,3 +228,25 @@ def test_what_runs_backwards_is_not_for_the_copy_engine() -> None:
     assert [bool(each) for each in refused] == [False, True, False, True]
     assert "do not begin at multiples of 16 bytes" in refused[1]
     assert "no axis of the left operand's tensor is known to be contiguous" in refused[3]
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu", "interpret"])
+def test_chains_of_comparisons_go_element_by_element(backend: str) -> None:
+    """Tiles on either side, and scalars that end a chain early."""
+    text = (
+        "def chains(y: Mut, x: Tensor, n: i32):\n"
+        "    t = x.load_tile((8,), (0,))\n"
+        "    flags = (0 < t < 5, t != n <= t, n > 100 > t, -n <= t < n < 8)\n"
+        "    total = ct.constant(0, (8,), i32)\n"
+        "    for flag in flags:\n"
+        "        total = total * 2 + ct.select(flag, 1, ct.constant(0, (8,), i32))\n"
+        "    y.store(total + (100 if 0 < n < 3 < n + 2 else 200))\n"
+    )
+    x = np.arange(-2, 6, dtype=np.int32)
+    launched = kernel(text)
+    for n in (0, 2, 5):
+        flags = ((x > 0) & (x < 5), (x != n) & (n <= x), x < -100, (-n <= x) & (x < n) & (n < 8))
+        expected = sum(flag * 2**k for k, flag in enumerate(reversed(flags))) + (100 if 0 < n < 3 < n + 2 else 200)
+        y = np.zeros(8, np.int32)
+        launch(launched, (y, (8,)), x, n, backend=backend)
+        np.testing.assert_array_equal(y, expected)

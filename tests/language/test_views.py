@@ -164,3 +164,27 @@ def test_views_of_raw_pointers(backend: str) -> None:
         op = ct.entry(unsafe=True)(define(text))(*(each.device_pointer() for each in (z, x, y)), 29).grid((8,))
         op.sync()
         np.testing.assert_array_equal(z.to_numpy().sync(), [2.0] * 29 + [1.0])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_slices_without_elements_are_empty_whatever_is_known(backend: str) -> None:
+    """An extent of 0 is a constant of the kernel, and a longer one is not."""
+    text = (
+        "def cut(y: Mut, x: Tensor, *, START: Const = 0, STOP: Const = 0):\n"
+        "    part = x.slice(0, START, STOP).partition((2,))\n"
+        "    t = ct.constant(0, (2,), ct.f32)\n"
+        "    for i in range(ct.num_tiles(part, 0)):\n"
+        "        t = t * 10.0 + part.load((i,))\n"
+        "    y.store(t + 1000 * x.slice(0, START, STOP).shape[0])\n"
+    )
+    cut = kernel(text)
+    for extent in (0, 1, 5):
+        x = np.arange(1, extent + 1, dtype=np.float32)
+        for start, stop in ((1, -1), (0, 1), (3, 2), (-1, 9), (7, 9)):
+            part = x[start:stop]
+            expected = np.zeros(2, np.float32)
+            for i in range(0, len(part), 2):
+                expected = expected * 10 + np.pad(part[i : i + 2], (0, max(0, i + 2 - len(part))))
+            y = np.zeros(2, np.float32)
+            launch(cut, (y, (2,)), x, START=start, STOP=stop, backend=backend)
+            np.testing.assert_array_equal(y, expected + 1000 * len(part), f"x[{start}:{stop}] of {extent}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,8 @@ from cutile.frontend.families.memory import is_ordered
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import is_number, materialize
 from cutile.frontend.registry import BUILTINS, operation
-from cutile.frontend.values import TOKEN, Described, PointerRef, describe, is_tile, items_of, plain
+from cutile.frontend.structure import field_names, kind_of
+from cutile.frontend.values import TOKEN, Described, ListItems, PointerRef, Record, describe, is_tile, items_of, plain
 from cutile.ir.core import Value
 from cutile.ops import compare
 from cutile.ops.cast import Convert
@@ -64,12 +66,8 @@ def _text(frame: Frame, value: Any, spec: str = "") -> Text:
             frame.type_error(error.message, remedy=error.remedy)
     if isinstance(value, PointerRef):
         frame.type_error("a pointer has no text", remedy="Print ct.ptr_to_int(pointers), its address.")
-    if isinstance(value, tuple) and not spec:
-        items = items_of(value)
-        text = _constant("(")
-        for position, item in enumerate(items):
-            text = text + _constant(", " if position else "") + _text(frame, item)
-        return text + _constant(",)" if len(items) == 1 else ")")
+    if isinstance(value, tuple | Record) and not spec:
+        return _of_items(frame, value)
     if is_number(value) or isinstance(value, str | type(None) | type):
         try:
             return _constant(format(value, spec))  # pyright: ignore[reportUnknownArgumentType]
@@ -78,6 +76,44 @@ def _text(frame: Frame, value: Any, spec: str = "") -> Text:
     frame.type_error(
         f"print: cannot print {describe(value)}", remedy="Print tiles, scalars and constants: load a tile first."
     )
+
+
+def _of_items(frame: Frame, value: Any) -> Text:
+    """A list, tuple, named tuple or dataclass as Python shows it."""
+    kind: Any = kind_of(value)
+    names = field_names(kind)
+    if isinstance(value, Record):  # the module dataclasses wraps the function that it makes for the text
+        is_plain = hasattr(kind.__repr__, "__wrapped__") and all(each.repr for each in dataclasses.fields(kind))
+    else:
+        is_plain = not names or kind.__repr__.__module__ == "collections"
+    if not is_plain or kind.__str__ is not object.__str__:
+        frame.type_error(f"print: {kind.__name__} has a text of its own", remedy="Print its fields one by one.")
+    items = value.items if isinstance(value, Record) else items_of(value)
+    text = _constant(f"{kind.__qualname__ if isinstance(value, Record) else kind.__name__}(" if names else "")
+    text = text if names else _constant("[" if isinstance(value, ListItems) else "(")
+    for position, item in enumerate(items):
+        name = f"{names[position]}=" if names else ""
+        shown = _constant(repr(item)) if isinstance(item, str) else _text(frame, item)
+        text = text + _constant((", " if position else "") + name) + shown
+    if isinstance(value, ListItems):
+        return text + _constant("]")
+    return text + _constant(",)" if len(items) == 1 and not names else ")")
+
+
+def _converted(frame: Frame, part: ast.FormattedValue, spec: str) -> Any:
+    """The value of `{x!r}`, `{x!s}`, `{x!a}`, and of `{x=}`, which is `x={x!r}`."""
+    value = frame.evaluate(part.value)
+    if part.conversion == -1:
+        return value
+    if is_number(value) or isinstance(value, str | type(None)):
+        return {"r": repr, "s": str, "a": ascii}[chr(part.conversion)](value)
+    if spec:  # Python formats the text then, and not the number
+        frame.type_error(
+            f"!{chr(part.conversion)} of {describe(value)}, with a format",
+            part,
+            "Leave it out: values have one text each.",
+        )
+    return value
 
 
 def f_string(frame: Frame, node: ast.JoinedStr) -> Any:
@@ -95,14 +131,7 @@ def f_string(frame: Frame, node: ast.JoinedStr) -> Any:
                 part,
                 "Use numbers or generics in it: {x:{WIDTH}}.",
             )
-        value = frame.evaluate(part.value)
-        if part.conversion != -1 and (is_tile(value) or isinstance(value, tuple)):
-            frame.type_error(
-                f"!{chr(part.conversion)} of {describe(value)}", part, "Leave it out: values have one text each."
-            )
-        if part.conversion == ord("r"):
-            value = repr(value)
-        text = text + _text(frame, value, spec)
+        text = text + _text(frame, _converted(frame, part, spec), spec)
     return text.pieces[0] if not text.values else text
 
 

@@ -182,11 +182,9 @@ def _slice(frame: Frame, self: TensorRef, axis: Any, start: Any = None, stop: An
     along = axis_of(frame, axis, len(form.shape), what)
     whole_extent = form.shape[along]
     constants = [each is None or (isinstance(each, int) and not isinstance(each, bool)) for each in (start, stop)]
-    if whole_extent is not None and all(constants):
-        first, last, _ = slice(start, stop).indices(whole_extent)
-        length: int | None = last - first
-        if length < 1:
-            frame.type_error(f"slice: elements {first} to {last} are none", remedy="The stop is behind the start.")
+    first, last, _ = slice(start, stop).indices(whole_extent or 0) if all(constants) else (0, 0, 1)
+    length: int | None = last - first
+    if length > 0:  # a constant extent is above 0: an empty slice is one that run time finds empty
         begin = materialize(frame, first, i64)
         new_extent = materialize(frame, length, i32)
     else:

@@ -6,11 +6,13 @@ import random
 
 CONDITIONS = (
     "n > 2", "t % 3 == 1", "u < t", "n == 4 and t > 2", "not (t > 5 or u > 7)", "t % 2", "(n, t % 2) == (4, 1)",
-    "u in (1, 3, n)", "0 < t % 5 < 3", "N == 3", "N > n", "t > 40",
+    "u in (1, 3, n)", "0 < t % 5 < 3", "N == 3", "N > n", "t > 40", "0 <= u % 4 != t % 3 < N",
 )  # fmt: skip
 STEPS = (
     "t += 1", "t = t + u", "u = t % 7", "t, u = u + 1, t % 11", "u += n", "t = u if u > 3 else t + 2",
     "t = max(t, u) % 50", "t = abs(u - 5) + N", "u = (t := (t + 3) % 17) + 1",
+    "t = t // -3 + u % -4", "t, u = divmod(t + u, -5)", "u = min(t, u, 9) - max(n, u % 7, 1)",
+    "t = sum([k * t % 9 for k in (1, u, 2)])", "u = (t % 50 << 1 ^ u & 6 | n) >> 1",
 )  # fmt: skip
 RANGES = ("n", "3", "1, n", "n, 0, -1", "t % 4", "0", "u % 3, 5")
 
