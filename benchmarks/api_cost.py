@@ -25,18 +25,13 @@ import numpy as np
 import cutile as ct
 from benchmarks.record import FOLDER, missing, versions, write
 from cuda_async import Device, Stream
-from cutile import Mut, Tensor, api, bf16, f32
+from cutile import api, bf16, f32
 from kernels.gemm import matmul
+from kernels.saxpy import saxpy
 
 EXTENT, SIDE, ROUNDS = 4096, 64, 300
 OUT = FOLDER / "runtime" / "api_cost.json"
 Call = Callable[[], Any]
-
-
-@ct.entry
-def saxpy(y: Mut, a: f32, x: Tensor):
-    """y = a * x + y."""
-    y.store(a * ct.load_tile_like(x, y) + y.load())
 
 
 def calls(stream: Stream) -> dict[str, tuple[Call, Call]]:
@@ -82,8 +77,8 @@ def as_numpy(value: Any, stream: Stream) -> np.ndarray:
     if isinstance(value, np.ndarray):
         return value
     if isinstance(value, ct.Tensor):
-        whole = api.convert(value, f32).sync_on(stream)
-        return np.asarray(whole.to_numpy().sync_on(stream))
+        wide = api.convert(value, f32).sync_on(stream)
+        return np.asarray(wide.to_numpy().sync_on(stream))
     return value.float().cpu().numpy()
 
 

@@ -37,10 +37,10 @@ def forward_arms(
     torch.cuda.synchronize()
     tile = tile_of(width, rows, causal=causal)
     constants = {"BN": tile[1], "CAUSAL": int(causal), "WINDOW": window}
-    operands = list(zip(*(each.chunk(sets) for each in (out, q, k, v)), strict=True))
+    operands = list(zip(*(tensor.chunk(sets) for tensor in (out, q, k, v)), strict=True))
 
     def launch(*operands: Any) -> KernelOp:
-        z, q, k, v = (api.from_dlpack(each) for each in operands)
+        z, q, k, v = (api.from_dlpack(operand) for operand in operands)
         return attention(z.mut.partition((1, tile[0], width)), q, k, v, 1 / math.sqrt(width), **constants)
 
     if window:
@@ -51,7 +51,7 @@ def forward_arms(
         return OurArm(launch(out, q, k, v), out, exact), [TorchArm(torch, "cudnn", calls[0], exact)]
     replay = recorded(torch, lambda: [call() for call in calls])
     peer = TorchArm(torch, "cudnn", lambda: replay()[0], exact[:heads])
-    return GraphArm((launch(*each) for each in operands), out, exact), [peer]
+    return GraphArm((launch(*chunks) for chunks in operands), out, exact), [peer]
 
 
 def cudnn(torch: Any, q: Any, k: Any, v: Any, causal: bool) -> Any:

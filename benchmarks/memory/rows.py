@@ -14,7 +14,7 @@ from cutile import CompileOptions, Tensor, bf16, f8e4m3fn, f32, i32
 from kernels import norm_backward, norm_fused
 
 SMALL_OPTIONS = CompileOptions(num_worker_warps=4)
-"""Of small kernels: with the usual warp a row of 1024 takes 1.9 us in place of 1.5."""
+"""Of small kernels: with the usual warp softmax of 8 x 1024 takes 1.9 us, in place of 1.5."""
 
 
 def softmax(columns: int, rows: int = 0, dtype: Kind = bf16, *, height: int = 1, tile: int = 0, many: int = 1) -> Case:

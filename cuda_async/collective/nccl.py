@@ -110,7 +110,7 @@ class Nccl:
             ArgumentError: NCCL reduces no elements of a part's dtype.
         """
         ((_, seat, _), *others) = parts
-        commands = [each for comm, seat, stream in parts for each in self._part(comm, world, seat, stream)]
+        commands = [command for comm, seat, stream in parts for command in self._part(comm, world, seat, stream)]
         # NCCL makes a group of its own around one collective. An `all_to_all` is many messages, and needs ours. A
         # message gets one too.
         if others or seat.call.kind == "all_to_all" or seat.peer is not None:

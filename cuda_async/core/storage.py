@@ -317,7 +317,7 @@ def _wait_for_frees(stream: Stream) -> None:
         try:
             while not event.wait(WAIT_SLICE_S):
                 # Any of the streams: this one may follow it.
-                if time.monotonic() > deadline and any(each.driver.parked for each in streams):
+                if time.monotonic() > deadline and any(user.driver.parked for user in streams):
                     return
         finally:  # also where Ctrl-C ends the wait
             stream.device.return_event(event)

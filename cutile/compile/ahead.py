@@ -279,6 +279,6 @@ def _start() -> subprocess.Popen[bytes]:
 
     Not by `multiprocessing`, which would import the user's main module in it.
     """
-    path = [each for each in sys.path if isinstance(each, str)]  # imports pass over others, such as a `Path`
+    path = [entry for entry in sys.path if isinstance(entry, str)]  # imports pass over others, such as a `Path`
     code = f"import sys; sys.path[:] = {path!r}; from cutile.compile.ahead import main; main()"
     return subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE)

@@ -417,9 +417,9 @@ def evaluated_names(function: Callable[..., Any], tree: ast.FunctionDef) -> dict
     values: dict[str, Any] = {}
     with suppress(Exception):  # from 3.14 on Python evaluates them here, and an annotation may raise anything
         values = function.__annotations__
-    for each in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs):
-        if each.annotation is not None and each.arg in values:
-            _pair(each.annotation, values[each.arg], names)
+    for parameter in (*tree.args.posonlyargs, *tree.args.args, *tree.args.kwonlyargs):
+        if parameter.annotation is not None and parameter.arg in values:
+            _pair(parameter.annotation, values[parameter.arg], names)
     return names
 
 

@@ -165,7 +165,7 @@ def _isinstance(frame: Frame, x: Any, kind: Any) -> Any:
         return issubclass(x.kind, kinds)
     if is_tile(x):
         number: Any = (int if is_whole(frame, x) else float) if x.tile.is_scalar and is_weak(frame, x) else None
-        return any(each in (x.tile.dtype, number) or each.__name__ == "Tile" for each in kinds)
+        return any(kind in (x.tile.dtype, number) or kind.__name__ == "Tile" for kind in kinds)
     annotation = next((each for ours, each in _ANNOTATIONS if isinstance(x, ours)), None)
     if annotation is None:
         return isinstance(x, kinds)

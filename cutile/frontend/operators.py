@@ -572,7 +572,7 @@ def _negated(frame: Frame, flag: Any) -> Any:
 def _is_one_of(frame: Frame, kind: type[ast.AST], value: Value, items: tuple[Any, ...]) -> Any:
     """`value in items`, for a scalar: whether it equals one of them."""
     numbers = filter(is_tile_or_number, items)  # nothing else equals a scalar
-    contained = _any_of(frame, [comparison(frame, ast.Eq, value, each) for each in numbers])
+    contained = _any_of(frame, [comparison(frame, ast.Eq, value, number) for number in numbers])
     return contained if kind is ast.In else _negated(frame, contained)
 
 

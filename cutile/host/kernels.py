@@ -11,7 +11,7 @@ import math
 import operator
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -80,6 +80,8 @@ __all__ = (
     "scan_op",
     "scan_sizes",
 )
+
+T = TypeVar("T")
 
 _TILES = {1: (1024,), 2: (32, 64), 3: (1, 32, 64)}  # by rank; a grid has three axes
 
@@ -185,14 +187,14 @@ def gather_onto(destination: View, source: View) -> DeviceOp[None]:
     return Titled(gather(_Elements(destination), _Elements(source)), lambda done: None, "memcpy")
 
 
-def gather_to_new(source: View) -> DeviceOp[HostTensor]:
-    """An op that copies elements to a new contiguous tensor.
+def gather_to_new(source: View, make: Callable[[View], T]) -> DeviceOp[T]:
+    """An op that copies elements to a new contiguous tensor, and yields `make` of it.
 
     Raises:
         ArgumentError: they have more than 3 axes.
         OwnershipError: an operation that has not finished writes them.
     """
-    return Titled(_to_new(gather, source, source.dtype), lambda tensor: tensor, "dup")
+    return Titled(_to_new(gather, source, source.dtype), lambda tensor: make(tensor.__kernel_input__()), "dup")
 
 
 def convert_to_new(source: View, dtype: DTypeLike) -> DeviceOp[HostTensor]:

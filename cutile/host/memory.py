@@ -26,7 +26,7 @@ _GRAIN_BYTES = 1 << 20  # below this, waking a second worker costs more than it 
 
 
 _MAX_VIEWS = 1024
-"""Views that are kept of new tensors, about a kilobyte each."""
+"""Views that are kept of new tensors, some 600 bytes each."""
 
 
 class _Nowhere:

@@ -232,7 +232,7 @@ def duplicate(view: View, make: Callable[[View], T]) -> DeviceOp[T]:
         return _Dup(view, make)
     from cutile.host.kernels import gather_to_new
 
-    return cast("DeviceOp[T]", gather_to_new(view))
+    return gather_to_new(view, make)
 
 
 class Memcpy(DeviceOp[None]):

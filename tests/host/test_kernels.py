@@ -37,7 +37,7 @@ def test_count_gives_elements_their_positions(dtype: DTypeLike) -> None:
 def test_gather_copies_whatever_the_strides(shape: tuple[int, ...]) -> None:
     array = np.random.default_rng(2).integers(0, 200, shape).astype(np.uint8)
     source = api.from_numpy(array).sync().T
-    copy = gather_to_new(source.__kernel_input__()).sync()
+    copy = gather_to_new(source.__kernel_input__(), api.Tensor).sync()
     assert (copy.dtype, copy.is_contiguous()) == (u8, True)
     np.testing.assert_array_equal(copy.to_numpy().sync(), array.T)
     back = api.zeros(shape, u8).sync()
@@ -65,7 +65,7 @@ def test_new_tensors_need_no_run() -> None:
     calls: dict[str, Callable[[], DeviceOp[api.Tensor]]] = {
         "convert": lambda: convert_to_new(source.__kernel_input__(), i64),
         "convert, strided": lambda: convert_to_new(source.T.__kernel_input__(), i64),
-        "dup": lambda: gather_to_new(source.T.__kernel_input__()),
+        "dup": lambda: gather_to_new(source.T.__kernel_input__(), api.Tensor),
         "cumsum": lambda: scan_op(source.reshape(-1), operator.add, 0, f32, "cumsum"),
     }
     for name, call in calls.items():
@@ -79,7 +79,7 @@ def test_new_tensors_need_no_run() -> None:
 def test_gather_refuses_what_it_cannot_do() -> None:
     source = api.zeros((2, 3, 4, 5)).sync()
     with pytest.raises(ArgumentError, match=r"shape \(5, 4, 3, 2\) and strides .* writes at most 3 axes"):
-        gather_to_new(source.T.__kernel_input__())
+        gather_to_new(source.T.__kernel_input__(), api.Tensor)
     flat = source.reshape(-1)
     with pytest.raises(OwnershipError, match="the same operation"):
         gather_onto(flat.__kernel_input__(), flat[::-1].__kernel_input__())

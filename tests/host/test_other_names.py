@@ -112,7 +112,7 @@ def test_a_tensor_says_how_it_is_saved() -> None:
     [
         (lambda: cutile.ceil_div(7, 2), "-(-a // b)"),
         (lambda: cutile.iota(7), "api.arange(length, dtype)"),
-        (lambda: cutile.constant(0, (7,), "f32"), "api.full(value, shape, dtype)"),
+        (lambda: cutile.constant(0, (7,), cutile.f32), "api.full(value, shape, dtype)"),
         (lambda: cutile.randn(0, 7), "api.randn(mean, std, shape)"),
     ],
 )

@@ -151,13 +151,17 @@ def test_annotations_mean_what_python_took_them_for() -> None:
 
     @ct.entry
     def perhaps(y: ct.Mut, pair: Pair | None = None):
-        y.store(0.0 if pair is None else ct.load_tile_like(pair.a, y) + ct.load_tile_like(pair.b, y))
+        y.store(
+            ct.constant(0, y.shape, ct.f32)
+            if pair is None
+            else ct.load_tile_like(pair.a, y) + ct.load_tile_like(pair.b, y)
+        )
 
     @ct.entry
     def constant(y: ct.Mut, x: ct.Tensor, *, MODE: ct.Const[Mode]):
         y.store(ct.load_tile_like(x, y) * (2.0 if MODE.value == 1 else 0.0))
 
-    x = np.arange(8, dtype=np.float32)
+    x: Any = np.arange(8, dtype=np.float32)  # a launch takes arrays in the place of tensors
 
     def result(kernel: Any, *arguments: Any, **generics: Any) -> Any:
         return kernel(ct.api.zeros((8,)).partition((4,)), *arguments, **generics).sync().y.numpy()

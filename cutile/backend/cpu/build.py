@@ -340,7 +340,7 @@ def _refuse_lost_calls(source: Source, image: bytes) -> None:
 
     The linker leaves such an address zero, and the call ends the process. The code generator writes these calls, behind
     the last look at the IR. Other libraries may have brought the function into this process. But the object is kept on
-    disk, for processes without these libraries. On macOS each process has what this one has: the system has them.
+    disk, for processes without these libraries. On macOS the system's own library has them, in each process.
     """
     names = [name.decode() for name in sorted(set(_RUNTIME.findall(image)))]
     lost = [name for name in names if sys.platform != "darwin" or llvm.address_of_symbol(name) is None]

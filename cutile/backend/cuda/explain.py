@@ -434,8 +434,8 @@ def _tensor_at(addresses: Value, makers: Mapping[Value, Op]) -> str:
         if isinstance(op, TensorAddress):
             names[op.x.name or "view"] = None
         elif op is not None:  # an address is the tensor's own plus an offset, which comes from an i64
-            tiles = (each for each in op.operands if isinstance(each.type, TileType) and each not in values)
-            values += [each for each in tiles if each.tile.dtype is u64]
+            tiles = (operand for operand in op.operands if isinstance(operand.type, TileType) and operand not in values)
+            values += [tile for tile in tiles if tile.tile.dtype is u64]
     return ", ".join(names) or "pointers"
 
 

@@ -83,7 +83,7 @@ def _of_items(frame: Frame, value: Any) -> Text:
     kind: Any = kind_of(value)
     names = field_names(kind)
     if isinstance(value, Record):  # the module dataclasses wraps the function that it makes for the text
-        is_plain = hasattr(kind.__repr__, "__wrapped__") and all(each.repr for each in dataclasses.fields(kind))
+        is_plain = hasattr(kind.__repr__, "__wrapped__") and all(field.repr for field in dataclasses.fields(kind))
     else:
         is_plain = not names or kind.__repr__.__module__ == "collections"
     if not is_plain or kind.__str__ is not object.__str__:

@@ -229,7 +229,7 @@ def test_one_loop_for_two_means_the_same(
     results = [np.zeros((32, 32), np.float32) for _ in range(2)]
     for program, z in zip((function, flat), results, strict=True):
         run_block(program, dict(zip(program.parameters, (z, x, y, *numbers), strict=True)), (0, 0, 0), (1, 1, 1))
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[0], results[1])
     verify(one_group(function))
 
 

@@ -18,6 +18,7 @@ from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.smem_layout import WARPGROUP
 from cutile.dtypes import bf16, f16
 from cutile.errors import IRError
+from cutile.ir import For, Op
 from cutile.ir.types import Type
 from cutile.ir.verify import verify
 from tests.backend.cuda.emulated import Emulated, Vector
@@ -54,7 +55,8 @@ def test_groups_reduce_nothing_together_ahead_of_their_products() -> None:
     """Of a row of 1024 elements, a fourth group would hold a part; and a group alone would wait for the other one."""
     text = GEMM.replace("    acc = ", "    most = ct.reduce_max(ct.load_tile(r, (LENGTH,), (0,)), 0)\n    acc = ", 1)
     text = text.replace("z: Mut, ", "z: Mut, r: Tensor, ").replace("    z.store(", "    acc = acc * most\n    z.store(")
-    for tile, options in (((192, 128), {}), ((128, 128), {"num_worker_warps": 4})):
+    cases: list[tuple[tuple[int, int], dict[str, Any]]] = [((192, 128), {}), ((128, 128), {"num_worker_warps": 4})]
+    for tile, options in cases:
         for length in (64, 512, 1024):
             function = written(text.replace("LENGTH", str(length)), {**types(tile), "r": tensor(1)})
             lowering = lowered(function, **options)
@@ -65,7 +67,11 @@ def test_groups_reduce_nothing_together_ahead_of_their_products() -> None:
 
 @pytest.mark.parametrize("tile", [(192, 128), (128, 128)], ids=str)
 def test_the_model_sees_a_tile_that_groups_do_not_hold(tile: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Kernel, "ahead", lambda self, loop: [])
+    def nothing(self: Kernel, loop: For) -> list[Op]:
+        """In place of what stands ahead of the loop."""
+        return []
+
+    monkeypatch.setattr(Kernel, "ahead", nothing)
     text = GEMM.replace("    acc = ", "    most = ct.reduce_max(ct.load_tile(r, (LENGTH,), (0,)), 0)\n    acc = ", 1)
     text = text.replace("z: Mut, ", "z: Mut, r: Tensor, ").replace("    z.store(", "    acc = acc * most\n    z.store(")
     for length, why in ((1024, "in warps that do not compute it"), (512, "wait for one another")):

@@ -50,7 +50,7 @@ def test_a_loop_whose_products_read_what_it_carries_means_the_same(keys: str, va
     results = [np.full((32, 32), np.nan, np.float32) for _ in range(2)]
     for program, o in zip((function, rotated), results, strict=True):
         run_block(program, dict(zip(program.parameters, (o, q, k, v), strict=True)), (0, 0, 0), (1, 1, 1))
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[0], results[1])
 
 
 ADDED = """
@@ -95,4 +95,4 @@ def test_what_waits_for_the_second_product_is_that_of_its_own_iteration(
     results = [np.full((32, 32), np.nan, np.float32) for _ in range(2)]
     for program, o in zip((function, rotated), results, strict=True):
         run_block(program, dict(zip(program.parameters, (o, q, k, v), strict=True)), (0, 0, 0), (1, 1, 1))
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[0], results[1])
