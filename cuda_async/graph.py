@@ -78,7 +78,7 @@ class CudaGraph(Generic[T]):
     """
 
     __slots__ = (
-        "__weakref__", "_handle", "_held", "_lease", "_lent", "_meets", "_output", "_outputs", "_replay", "_site",
+        "__weakref__", "_handle", "_held", "_lease", "_lent", "_output", "_outputs", "_replay", "_site",
         "_steps", "_stream", "_token", "_unlaunched", "_updated", "closed", "nodes",
     )  # fmt: skip
 
@@ -93,7 +93,6 @@ class CudaGraph(Generic[T]):
         """The latest launches: while they are valid, the next one needs no order with the operands one by one."""
         self._updated: DriverEvent | None = None
         """Recorded behind the latest update; None where there was none, or nothing would wait for it."""
-        self._meets = recorder.meets
         self._held = Held(handle, uses, run.kept)
         self._steps = recorder.steps
         self._output: list[T] | None = [output]  # empty once taken; None once the graph was closed before that
@@ -277,7 +276,7 @@ class CudaGraph(Generic[T]):
 
         That graph's launches order themselves. Until the first of them, outputs that hold no data go on to hold none.
         """
-        recorder.meets |= self._meets
+        recorder.meets += cast("Handle", held.handle).meets
         recorder.allocated += outputs
         lent: dict[int, list[Span]] = {}
         for _, storage, _, start, stop in self._lease.uses:
@@ -299,20 +298,20 @@ class CudaGraph(Generic[T]):
                 for storage, write in held.uses:
                     stream.checked.use(storage.address, write=write)
         else:
-            self._order_uses(stream, held.uses)
+            self._order_uses(stream, held.uses, cast("Handle", held.handle).meets)
         updated = self._updated
         if updated is not None and stream is self._stream:
             stream.driver.wait_event(updated)
         stream.driver.launch_graph(cast("Handle", held.handle).driver)
         stream.sequence += 1
 
-    def _order_uses(self, stream: Stream, uses: list[tuple[Storage, bool]]) -> None:
+    def _order_uses(self, stream: Stream, uses: list[tuple[Storage, bool]], meets: list[object]) -> None:
         """Order a launch with the uses of each operand.
 
         A graph may have hundreds of operands. Later launches on the stream skip this, until another stream uses one of
         them, or an operation that was to write one fails (`Replay.valid`).
         """
-        failure = next((storage.error for storage, _ in uses if storage.error), None) if self._meets else None
+        failure = next((storage.error for storage, _ in uses if storage.error), None) if meets else None
         if failure is not None:
             # The other ranks launch their graphs, too: without this launch their collectives would meet those of this
             # graph's next launch. So it is launched all the same, and fails.

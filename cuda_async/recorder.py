@@ -70,7 +70,7 @@ class Recorder:
         self.allocated: list[Storage] = []
         self._workspace: Storage | None = None
         self._running: list[tuple[Operation[Any], Step | None]] = []
-        self.meets = False
+        self.meets: list[object] = []
         self.steps: list[Step] = []
         """The operations that use memory, in the order of their first uses."""
 
@@ -151,11 +151,18 @@ class Recorder:
 
 
 class Handle:
-    """A driver's graph, closed when no `CudaGraph` and no launch in flight holds it."""
+    """A driver's graph, closed when no `CudaGraph` and no launch in flight holds it.
 
-    __slots__ = ("_device", "driver")
+    Attributes:
+        driver: the graph.
+        meets: what communicators made for its collectives. These objects end behind `__del__`, so that a communicator
+            with none of them left knows: all its graphs are among what `Device.collect` closes.
+    """
 
-    def __init__(self, device: Device, graph: DriverGraph) -> None:
+    __slots__ = ("_device", "driver", "meets")
+
+    def __init__(self, device: Device, graph: DriverGraph, meets: list[object]) -> None:
+        self.meets = meets
         self._device = device
         self.driver = graph
 
@@ -195,7 +202,7 @@ class Recording:
         driver = self.stream.driver
         try:
             try:
-                handle = Handle(self.stream.device, driver.end_capture())
+                handle = Handle(self.stream.device, driver.end_capture(), self.recorder.meets)
                 self._capturing = False
             except Exception:
                 if failure is None:
@@ -217,7 +224,7 @@ class Recording:
             if self._capturing:
                 self._capturing = False
                 with suppress(DeviceError):  # the driver's capture had not begun, or had failed
-                    Handle(self.stream.device, driver.end_capture())
+                    Handle(self.stream.device, driver.end_capture(), self.recorder.meets)
         finally:  # also where Ctrl-C comes
             if self._begun:
                 self._begun = False

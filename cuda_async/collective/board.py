@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cuda_async.errors import CollectiveError
 
@@ -28,6 +28,7 @@ __all__ = (
     "Group",
     "Key",
     "Meeting",
+    "Run",
     "names_of",
     "words_by_rank",
 )
@@ -232,17 +233,24 @@ class Board(Generic[P]):
         return " and has called nothing yet" if last is None else f"; its last call was {last.words}"
 
 
-class _LoggedCall(NamedTuple):
+Run = tuple[Group, Call, str, int]
+"""A call that a rank made some times in a row: its group, the call, its failure (as of an `Arrival`), how often."""
+
+
+@dataclass(slots=True)
+class _LoggedCall:
     """A call of which a rank has told the hub.
 
     Attributes:
         call: the call.
         failure: as of an `Arrival`.
+        count: how often it was made in a row, without the times that are agreed.
         at: when the hub heard of it, in seconds.
     """
 
     call: Call
     failure: str
+    count: int
     at: float
 
 
@@ -251,7 +259,7 @@ class _Calls:
     """The calls of one group.
 
     Attributes:
-        waiting: each rank's calls that another rank of the group has not made yet.
+        waiting: each rank's calls that another rank of the group has not made yet; none has a count of 0.
         agreed: the number of calls that all ranks of the group have made.
     """
 
@@ -291,17 +299,19 @@ class CallLog:
         self._world = world
         self._groups: dict[Group, _Calls] = {}
 
-    def add(self, rank: int, calls: Iterable[tuple[Group, Call, str]], now: float) -> Agreement:
+    def add(self, rank: int, runs: Iterable[Run], now: float) -> Agreement:
         """Add the next calls of a rank, in its order, and compare them.
+
+        A run takes as long as one call: programs repeat calls hundreds of times.
 
         Args:
             rank: the rank.
-            calls: the group of each call, the call, and its failure, as of an `Arrival`.
+            runs: the calls.
             now: the time, in seconds.
         """
         new_calls: dict[Group, list[_LoggedCall]] = {}
-        for group, call, failure in calls:
-            new_calls.setdefault(group, []).append(_LoggedCall(call, failure, now))
+        for group, call, failure, count in runs:
+            new_calls.setdefault(group, []).append(_LoggedCall(call, failure, count, now))
         agreement = Agreement()
         for group, more in new_calls.items():
             group_calls = self._groups.get(group)
@@ -317,18 +327,23 @@ class CallLog:
 
         Returns whether they agree.
         """
-        queues = list(calls.waiting.values())
-        for _ in range(min(map(len, queues))):
-            if len({queue[0].call.form for queue in queues}) > 1:
+        queues = calls.waiting.values()
+        while all(queues):
+            first = calls.first()
+            if len({logged.call.form for logged in first.values()}) > 1:
                 agreement.dispute = self._meeting(group, calls)
                 return False
-            first = dict(zip(calls.waiting, [queue.popleft() for queue in queues], strict=True))
+            count = min(logged.count for logged in first.values())
             failed = next((rank for rank, logged in sorted(first.items()) if logged.failure), None)
             if failed is not None:
                 why = _words_of_failure(failed, first[failed].call, first[failed].failure)
-                agreement.failures.append((group, calls.agreed, why))
-            calls.agreed += 1
+                agreement.failures += [(group, calls.agreed + i, why) for i in range(count)]
+            calls.agreed += count
             agreement.counts[group] = calls.agreed
+            for queue in queues:
+                queue[0].count -= count
+                if not queue[0].count:
+                    queue.popleft()
         return True
 
     def members(self, group: Group) -> Sequence[int]:

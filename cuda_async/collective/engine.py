@@ -78,6 +78,10 @@ class Engine(ABC):
         Raises ValueError.
         """
 
+    def recorded(self) -> object:
+        """A new object for a graph that records a call. The graph keeps it."""
+        return self
+
     @abstractmethod
     def enqueue(
         self, stream: Stream, parts: Callable[[], list[tuple[Key, Seat]]], failure: BaseException | None

@@ -244,20 +244,21 @@ class Hub:
             self._board.break_up_without(rank, "it closed its communicator")
             self._tell_waiting()
 
-    def _compare(self, rank: int, table: Sequence[tuple[Group, Call, str]], indices: Sequence[int]) -> None:
+    def _compare(
+        self, rank: int, table: Sequence[tuple[Group, Call, str]], runs: Sequence[tuple[int, int]]
+    ) -> None:
         """Compare the newest calls of a rank with the other ranks' calls.
 
         Args:
             rank: the rank.
             table: its different calls, with their groups and failures.
-            indices: its calls in their order, at least one, as indices into the table.
+            runs: its calls in their order, at least one: the index into the table, and how often in a row.
         """
         if self._board.broken is not None:
             self._send(rank, "broken", str(self._board.broken))
             return
-        calls = [table[index] for index in indices]
-        self._board.note_last(rank, calls[-1][1])
-        agreement = self._log.add(rank, calls, time.monotonic())
+        self._board.note_last(rank, table[runs[-1][0]][1])
+        agreement = self._log.add(rank, [(*table[index], count) for index, count in runs], time.monotonic())
         for other in _own_last(self._ranks):
             # Failures before counts: a rank looks for the failure of a call as soon as the counts include the call.
             for group, number, why in agreement.failures:

@@ -13,11 +13,12 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -95,6 +96,12 @@ class _Pending:
         return self.sequence <= self.stream.completed
 
 
+class _Recorded:
+    """Kept by a graph that has recorded a call."""
+
+    __slots__ = ("__weakref__",)
+
+
 _Report = tuple[Group, Call, str]
 """A call, as the hub is told of it; the text is the failure of the work that makes its operands."""
 
@@ -166,6 +173,8 @@ class NcclEngine(Engine):
         self._failed: dict[tuple[Group, int], str] = {}  # by group and number, why a call failed on some rank
         self._untold: queue.SimpleQueue[_Report | None] = queue.SimpleQueue()  # None ends the thread
         self._hurry: queue.SimpleQueue[None] = queue.SimpleQueue()  # an item: tell the hub at once
+        self._graphs: WeakSet[_Recorded] = WeakSet()  # one for each call that a graph has recorded
+        self._has_recorded = False  # whether a graph has ever recorded a call
         self._num_calls = 0  # calls that the hub is to be told of
         self._num_told = 0  # calls that it was told of
         if hub is not None:
@@ -263,6 +272,12 @@ class NcclEngine(Engine):
                 if len(results) == len(commands):
                     self._take_note(note)
                 raise
+
+    def recorded(self) -> object:
+        mark = _Recorded()
+        self._graphs.add(mark)
+        self._has_recorded = True
+        return mark
 
     def check(self, dtype: np.dtype[Any], op: str) -> None:
         element_type(dtype, bool(op))
@@ -444,8 +459,13 @@ class NcclEngine(Engine):
         """Abort: the ranks cannot go on. It may be called on any thread, and again."""
         self._give_up(CollectiveError(why))
 
-    def _give_up(self, error: CollectiveError) -> None:
-        """End pending and later calls with an error, and abort NCCL's communicators."""
+    def _give_up(self, error: CollectiveError, *, waits: bool = False) -> None:
+        """End pending and later calls with an error, and abort NCCL's communicators.
+
+        Args:
+            error: of these calls.
+            waits: whether to wait until NCCL has freed the communicators, though graphs have recorded calls.
+        """
         # Without `_lock`: a call may hold it while it waits, in NCCL, for the rank that is gone.
         if self._broken is not None:
             return
@@ -455,7 +475,21 @@ class NcclEngine(Engine):
                 pending.error = error
         with self._links:
             comms, self._comms = self._comms, dict.fromkeys(self._comms)
-        for comm in comms.values():
+        if not self._has_recorded:
+            self._abort(comms.values())
+            return
+        # NCCL's call ends what waits on the device at once. But it returns when all graphs with calls of the
+        # communicator are destroyed (`commDestroySync` in NCCL's src/init.cc). The user may keep these, launches in
+        # flight do, and the hub's thread must go on.
+        aborting = threading.Thread(
+            target=self._abort, args=(comms.values(),), name="cuda_async-collective-abort", daemon=True
+        )
+        start_thread(aborting)
+        if waits:
+            aborting.join()
+
+    def _abort(self, comms: Iterable[Any]) -> None:
+        for comm in comms:
             with contextlib.suppress(Exception):  # a communicator may be half made, or lost with its GPU
                 self._nccl.abort(comm)
 
@@ -468,7 +502,10 @@ class NcclEngine(Engine):
     def close(self) -> None:
         self._untold.put(None)
         self._hurry.put(None)  # the thread may be gathering calls
-        self._give_up(CollectiveError("this communicator was closed"))
+        graphs_are_gone = not self._graphs  # asked first: behind that `collect` closes all of them
+        for device in self._devices.values():
+            device.collect()
+        self._give_up(CollectiveError("this communicator was closed"), waits=graphs_are_gone)
         if self._hub is not None:
             self._hub.close()
 

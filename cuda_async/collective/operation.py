@@ -119,7 +119,7 @@ class _Meeting(DeviceOp[T]):
     def execute(self, context: ExecutionContext) -> T:
         stream = context.stream
         if stream.recorder is not None:
-            stream.recorder.meets = True  # the graph has a meeting of ranks
+            stream.recorder.meets.append(self._engine.recorded())
         _enqueue(self._engine, stream, self._parts, self._uses)
         return self._result
 

@@ -11,7 +11,7 @@ messages, in the order of a call's life:
     hub -> rank    refused key why                   this call failed on all ranks; later ones may succeed
     rank -> hub    done key                          it has read the other ranks' elements
     hub -> rank    free key                          all ranks have read: its file may be used again
-    rank -> hub    called table indices              NCCL moves its data: its calls, each once, and their order
+    rank -> hub    called table runs                 NCCL moves its data: its calls, each once, and their order
     hub -> rank    failed (*group, number) why       the work before this call failed on some rank
     hub -> rank    agreed ((*group, count), ...)     so many calls of these groups are the same on all ranks
     rank -> hub    abort why                         end every call, on all ranks
@@ -35,6 +35,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 
 from cuda_async.collective.board import Call, Group, Key
@@ -232,9 +233,9 @@ class ProcessEngine(HostEngine):
             calls: the group of each call, the call, and the error of the work that makes its operands; empty for none.
         """
         table: dict[tuple[Group, Call, str], int] = {}  # a program makes few different calls, and these often
-        indices = tuple(table.setdefault(call, len(table)) for call in calls)
+        runs = tuple((table.setdefault(call, len(table)), sum(1 for _ in run)) for call, run in groupby(calls))
         with contextlib.suppress(OSError), self._lock:  # the hub is gone, which the receiving thread finds out
-            self._send("called", tuple(table), indices)
+            self._send("called", tuple(table), runs)
 
     def arrive(self, key: Key, seat: Seat, party: Party, failure: str) -> None:
         """Tell the hub that this rank has come to a meeting.

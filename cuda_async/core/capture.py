@@ -32,15 +32,16 @@ class Capture(Protocol):
         allocated: memory that recorded operations allocated.
         traces: whether this is a trace: nothing of it will run.
         since: of a trace, the number that a shared operation made at its beginning would have.
-        meets: whether collectives were recorded. A graph with collectives is launched even where its operands hold
-            nothing useful, since other ranks launch theirs.
+        meets: what the communicators made for the recorded collectives (`Engine.recorded`); empty without any. The graph
+            keeps these objects. A graph with collectives is launched even where its operands hold nothing useful,
+            since other ranks launch theirs.
     """
 
     home: Stream
     allocated: list[Storage]
     traces: bool
     since: int
-    meets: bool
+    meets: list[object]
 
     def execute(self, op: Operation[T], context: ExecutionContext) -> T:
         """Execute an operation, and record the memory that it uses as a step of its own."""

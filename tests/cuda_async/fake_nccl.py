@@ -1,13 +1,14 @@
 """What stands for NCCL's bindings on the CPU: calls of nccl4py's names, carried out among host streams.
 
-It keeps NCCL's rules: what is in a group is one call, an aborted call ends without an error, and nothing tells one rank
-what another calls.
+It keeps NCCL's rules: what is in a group is one call, an aborted call ends without an error, nothing tells one rank what
+another calls, and `comm_abort` returns when all graphs that recorded calls are gone.
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +43,10 @@ class Counters(dict[tuple[int, int], "itertools.count[int]"]):
     """How often a rank has called, for each pair of ranks; (-1, -1) for what all do."""
 
 
+class _Recorded:
+    """Held by the recorded work of a graph."""
+
+
 @dataclass
 class Comm:
     """One rank's."""
@@ -50,6 +55,22 @@ class Comm:
     rank: int
     numbers: Counters = field(default_factory=Counters)
     failure: int = 0
+    recorded: int = 0
+    """Calls that graphs hold."""
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    freed: threading.Event = field(default_factory=threading.Event)
+
+    def record(self) -> _Recorded:
+        mark = _Recorded()
+        with self.changed:
+            self.recorded += 1
+        weakref.finalize(mark, self._forget)
+        return mark
+
+    def _forget(self) -> None:
+        with self.changed:
+            self.recorded -= 1
+            self.changed.notify_all()
 
     def key(self, sender: int = -1, receiver: int = -1) -> Key:
         return sender, receiver, next(self.numbers.setdefault((sender, receiver), itertools.count()))
@@ -118,6 +139,9 @@ class FakeNccl:
 
     def comm_abort(self, comm: Comm) -> None:
         comm.ring.abort("aborted")
+        with comm.changed:
+            assert comm.changed.wait_for(lambda: not comm.recorded, 60)
+        comm.freed.set()
 
     def group_start(self) -> None:
         self._here.transfers = []
@@ -157,7 +181,9 @@ class FakeNccl:
         self.calls.append(kind)
         seat = Seat(comm.rank, Call(kind, "", kind), op, root, dtype, source, count, target, room)
         item = comm.key() if key is None else key, seat
-        stream.meet(comm.ring.meeting(lambda: [item]))
+        queue: Any = getattr(stream, "inner", stream)
+        mark = comm.record() if queue._recorded is not None else None
+        stream.meet(comm.ring.meeting(lambda mark=mark: [item]))
 
     def all_reduce(self, source: int, target: int, count: int, code: int, op: int, comm: Comm, stream: Any) -> None:
         self._meet(comm, "all_reduce", source, count, target, count, DTYPES[code], 0, stream, OPS[op])
