@@ -274,7 +274,9 @@ def _enqueue(engine: Engine, stream: Stream, parts: Parts, uses: tuple[Use, ...]
     Without it the other ranks' calls would meet this rank's next call, which is of a later step.
     """
     storages = [(cast("Storage", use.storage), use.write) for use in uses]
-    failure = next((storage.error for storage, _ in storages if storage.error is not None), None)
+    failure = None
+    if stream.recorder is None:  # else each launch of the graph looks at its operands itself
+        failure = next((storage.error for storage, _ in storages if storage.error is not None), None)
     if failure is not None:  # ahead of the waits, which would raise it as another operation's failure
         stream.driver.check_behind(partial(raise_again, without_traceback(failure)))
     for storage, write in storages:

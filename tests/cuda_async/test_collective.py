@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -23,7 +23,7 @@ from cuda_async.collective import Buffer, CollectiveError, Communicator, Network
 from cuda_async.collective.semantics import REDUCTIONS
 from cuda_async.errors import ArgumentError, ArgumentTypeError, DependencyError
 from cuda_async.testing import Ledger, SimDriver
-from cutile import api
+from cutile import Tensor, api, i32
 from cutile.host.exchange import from_dlpack
 from tests.cuda_async.ranks import ENGINES, WORLD, Array, Ranks, across, joined, on_host, on_sim
 from tests.cuda_async.work import Affine
@@ -318,6 +318,23 @@ def test_a_graph_repeats_collectives(make: Callable[..., Ranks]):
     for graph in graphs:
         graph.close()
     np.testing.assert_array_equal(ranks.get(x), np.full((WORLD, 4), 6 * 9))
+
+
+def test_a_graph_sums_what_another_graph_computes(make: Callable[..., Ranks]):
+    """Its operand holds nothing when it is recorded, and each launch of the other one fills it anew."""
+    ranks = make()
+    x = [api.full(i + 1, (4,), i32).sync_on(device.new_stream()) for i, device in enumerate(ranks.devices)]
+    computing, summing = ([device.new_stream() for device in ranks.devices] for _ in range(2))
+    computed = [tensor.dup().graph_on(stream) for tensor, stream in zip(x, computing, strict=True)]
+    parts = [cast("Tensor", graph.take_output()) for graph in computed]
+    summed = [ranks.ranks[i].all_reduce(parts[i]).graph_on(summing[i]) for i in range(WORLD)]
+    for _ in range(2):
+        assert ranks.run(*(graph.launch() for graph in computed)) == [None] * WORLD
+        assert ranks.run(*(graph.launch() for graph in summed)) == [None] * WORLD
+    for graph in (*computed, *summed):
+        graph.close()
+    for part, device in zip(parts, ranks.devices, strict=True):
+        np.testing.assert_array_equal(part.to_numpy().sync_on(device.new_stream()), np.full(4, 6))
 
 
 # ---- what goes wrong ----------------------------------------------------------------------------------------------
