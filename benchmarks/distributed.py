@@ -5,11 +5,11 @@
     python -m benchmarks.distributed --parts programs torch     # some of: programs, torch, tests, ray
 
 Starts a process for each of two ranks. They run a layer split over both GPUs, steps with a sum of their results inside,
-a captured step that is replayed, and the training of a classifier. Then all-reduces beside torch.distributed
-(`benchmarks.collectives`), the tests of collectives on GPUs, and the same training on Ray's workers, where Ray is
-installed. The exit status is 1 where a line misses its goal.
+the way back through layers, a captured step that is replayed, and the training of a classifier. Then all-reduces beside
+torch.distributed (`benchmarks.collectives`), the tests of collectives on GPUs, and the same training on Ray's workers,
+where Ray is installed. The exit status is 1 where a line misses its goal.
 
-Sums under products take multiprocessors from them. So both programs are measured with several numbers of thread blocks
+Sums under products take multiprocessors from them. So these programs are measured with several numbers of thread blocks
 for NCCL (`Communicator.max_ctas`), briefly; the fastest is then measured anew. The last sum, beside which nothing is
 multiplied, may take as many as NCCL wants.
 """
@@ -207,10 +207,37 @@ class Rank:
         """Products and softmaxes, each result added up over the ranks under the next product."""
         n = self.extent // 2
         x = self.put((self.rng.standard_normal((n, n), np.float32) / n**0.5).astype(self.dtype.numpy))
-        on = {rank: streams(rank, 2) for rank in self.communicators}
+        last, scaling = self.repeated("steps", lambda: matmul(x, x).then(row_softmax))
+        total = float(np.abs(last.astype(np.float32).sum(axis=1) - self.communicator.world).max())
+        return [
+            Line("steps with a sum inside: rows add up to the number of ranks, error", total, most=5e-2),
+            Line("steps of a product and a softmax with a sum inside, scaling", scaling, least=1.9),
+        ]
 
-        def step() -> DeviceOp[Tensor]:
-            return matmul(x, x).then(row_softmax)
+    def way_back(self) -> list[Line]:
+        """Layers of data-parallel training: the error's product and the gradient's, and the sum of the gradient."""
+        n = self.extent // 2
+        error, weight, x = (
+            (self.rng.standard_normal((n, n), np.float32) / n**0.25).astype(self.dtype.numpy) for _ in range(3)
+        )
+        tensors = [self.put(array) for array in (error, weight, x)]
+
+        def layer() -> DeviceOp[Tensor]:
+            return matmul(tensors[0], tensors[1]).then(lambda before: matmul(tensors[2], before))
+
+        last, scaling = self.repeated("way back", layer)
+        rows = slice(0, n, n // 8)
+        expected = (x[rows].astype(np.float64) @ error.astype(np.float64)) @ weight.astype(np.float64)
+        expected *= self.communicator.world
+        largest = float(np.abs(last[rows].astype(np.float64) - expected).max() / np.abs(expected).max())
+        return [
+            Line("the way back through layers: gradients, largest error", largest, most=2e-2),
+            Line("the way back through layers, with the sums of gradients inside, scaling", scaling, least=1.9),
+        ]
+
+    def repeated(self, name: str, step: Callable[[], DeviceOp[Tensor]]) -> tuple[Any, float]:
+        """Steps of which each result is added up over the ranks under the next: the last sum, and how it scales."""
+        on = {rank: streams(rank, 2) for rank in self.communicators}
 
         def one() -> None:
             op = step()
@@ -222,21 +249,20 @@ class Rank:
             steps = (step() for _ in range(STEPS))
             return list(self.runner.run(sum_gradients(rank, steps, value, on=on[rank], last=self.communicator)))
 
-        last = both(self.communicators[-1])[-1].to_numpy().sync_on(self.stream).astype(np.float32)
-        total = float(np.abs(last.sum(axis=1) - self.communicator.world).max())
+        both(self.communicators[-1])
         programs: dict[str, Callable[[], object]] = {
             f"max_ctas {rank.max_ctas}": partial(both, rank) for rank in self.communicators
         }
         with ExitStack() as stack:
+            recorded: list[GraphedSums[Tensor]] = []
             for rank in self.communicators:
                 steps = (step() for _ in range(STEPS))
-                graphs = stack.enter_context(GraphedSums(rank, steps, last=self.communicator))
-                programs[f"max_ctas {rank.max_ctas}, graphs"] = partial(_replay, graphs)
-            ratio = self.fastest("steps", one, programs)
-        return [
-            Line("steps with a sum inside: rows add up to the number of ranks, error", total, most=5e-2),
-            Line("steps with a sum inside, scaling", self.communicator.world * ratio, least=1.9),
-        ]
+                recorded.append(stack.enter_context(GraphedSums(rank, steps, last=self.communicator)))
+                programs[f"max_ctas {rank.max_ctas}, graphs"] = partial(_replay, recorded[-1])
+            _replay(recorded[-1])
+            last = recorded[-1].sums[-1].to_numpy().sync_on(self.stream)
+            ratio = self.fastest(name, one, programs)
+        return last, self.communicator.world * ratio
 
     def replays(self) -> list[Line]:
         """A captured step with a collective, replayed."""
@@ -286,7 +312,7 @@ def rank_main(out: Path, cpu: bool) -> None:
             for name, max_ctas in zip(os.environ["UNIQUE_IDS"].split(","), MAX_CTAS, strict=True)
         ]
         rank = Rank(communicator, limited, stack.enter_context(asyncio.Runner()), cpu)
-        for measure in (rank.training, rank.replays, rank.steps, rank.layer):
+        for measure in (rank.training, rank.replays, rank.steps, rank.way_back, rank.layer):
             measured = measure()
             lines += measured
             if communicator.rank == 0:

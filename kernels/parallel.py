@@ -1,8 +1,8 @@
 """Programs for several ranks, their communication under their products: a layer in parts, a pipeline, gradients.
 
 Each is what one rank does. Products are on one stream of its device, collectives and messages on others. The memory
-that both use orders them: no event and no wait is written here. `GraphedSums` repeats such a program at the cost of some
-launches of graphs.
+that both use orders them: no event and no wait is written here. `GraphedSums` repeats such a program at the cost of
+some launches of graphs.
 """
 
 from __future__ import annotations

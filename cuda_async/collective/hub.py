@@ -244,9 +244,7 @@ class Hub:
             self._board.break_up_without(rank, "it closed its communicator")
             self._tell_waiting()
 
-    def _compare(
-        self, rank: int, table: Sequence[tuple[Group, Call, str]], runs: Sequence[tuple[int, int]]
-    ) -> None:
+    def _compare(self, rank: int, table: Sequence[tuple[Group, Call, str]], runs: Sequence[tuple[int, int]]) -> None:
         """Compare the newest calls of a rank with the other ranks' calls.
 
         Args:

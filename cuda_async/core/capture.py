@@ -32,7 +32,7 @@ class Capture(Protocol):
         allocated: memory that recorded operations allocated.
         traces: whether this is a trace: nothing of it will run.
         since: of a trace, the number that a shared operation made at its beginning would have.
-        meets: what the communicators made for the recorded collectives (`Engine.recorded`); empty without any. The graph
+        meets: what communicators made for the recorded collectives (`Engine.recorded`); empty without any. The graph
             keeps these objects. A graph with collectives is launched even where its operands hold nothing useful,
             since other ranks launch theirs.
     """

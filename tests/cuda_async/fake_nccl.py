@@ -1,7 +1,7 @@
 """What stands for NCCL's bindings on the CPU: calls of nccl4py's names, carried out among host streams.
 
-It keeps NCCL's rules: what is in a group is one call, an aborted call ends without an error, nothing tells one rank what
-another calls, and `comm_abort` returns when all graphs that recorded calls are gone.
+It keeps NCCL's rules: what is in a group is one call, an aborted call ends without an error, nothing tells one rank
+what another calls, and `comm_abort` returns when all graphs that recorded calls are gone.
 """
 
 from __future__ import annotations

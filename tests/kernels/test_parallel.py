@@ -14,8 +14,8 @@ from cuda_async import Device
 from cuda_async.collective import Communicator, Network
 from cuda_async.testing import CheckedDriver, Ledger, SimDriver
 from cutile import Tensor, api
-from kernels.mlp import Trainer, first_weights
 from kernels.gemm import matmul
+from kernels.mlp import Trainer, first_weights
 from kernels.parallel import GraphedSums, pipeline, split_layer
 
 Array = np.ndarray[Any, np.dtype[Any]]
