@@ -30,7 +30,7 @@ from cuda_async.core.report import Report
 from cuda_async.core.storage import Storage
 from cuda_async.core.workspace import Workspace
 from cuda_async.driver.checked import CheckedStream
-from cuda_async.driver.interface import DriverEvent, DriverStream, Launcher, Meet
+from cuda_async.driver.interface import DriverEvent, DriverStream, Early, Launcher, Meet
 from cuda_async.errors import ArgumentTypeError, ContextError, as_text
 from cuda_async.locks import new_lock
 
@@ -274,7 +274,7 @@ class Stream:
             self.device.collect()
         self.driver.continue_run()
 
-    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> object:
+    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: Early = "never") -> object:
         """Load machine code and return its function `entry`. The caller keeps it.
 
         Args:

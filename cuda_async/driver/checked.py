@@ -28,6 +28,7 @@ from cuda_async.driver.interface import (
     DriverGraph,
     DriverModule,
     DriverStream,
+    Early,
     Meet,
     MemoryInfo,
 )
@@ -216,7 +217,7 @@ class CheckedDriver(Driver):
     def create_event(self, *, timing: bool = False) -> DriverEvent:
         return CheckedEvent(self.ledger, self.inner.create_event(timing=timing))
 
-    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> object:
+    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: Early = "never") -> object:
         return self.inner.load_function(image, entry, shared_bytes, early=early)
 
     def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:

@@ -21,6 +21,7 @@ from cuda_async.driver.interface import (
     DeviceProperties,
     DriverEvent,
     DriverStream,
+    Early,
     MemoryInfo,
 )
 from cuda_async.driver.pool import WorkerPool, worker_pool
@@ -105,7 +106,7 @@ class HostDriver(PooledDriver):
     def create_event(self, *, timing: bool = False) -> DriverEvent:
         return QueueEvent(self._executor, timing)
 
-    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> object:
+    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: Early = "never") -> object:
         raise LaunchError("load_function: the CPU runs no GPU code; compile for the target 'cpu'")
 
     def pin(self, nbytes: int) -> int:

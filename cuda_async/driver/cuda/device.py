@@ -23,6 +23,7 @@ from cuda_async.driver.interface import (
     DriverFunction,
     DriverModule,
     DriverStream,
+    Early,
     MemoryInfo,
 )
 from cuda_async.errors import LaunchError
@@ -140,7 +141,7 @@ class CudaDriver(Driver):
     def create_event(self, *, timing: bool = False) -> DriverEvent:
         return CudaEvent(self, timing)
 
-    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> object:
+    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: Early = "never") -> object:
         module = self.context.call(cu.cuModuleLoadData, image)
         try:
             handle = self.context.call(cu.cuModuleGetFunction, module, entry.encode())
@@ -150,7 +151,9 @@ class CudaDriver(Driver):
         except BaseException:
             self.garbage.append((cu.cuModuleUnload, module))  # not now: an error of the call would hide this one
             raise
-        return (EarlyFunction if early else CudaFunction)(self, module, handle)
+        if early == "never":
+            return CudaFunction(self, module, handle)
+        return EarlyFunction(self, module, handle, always=early == "always")
 
     def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
         return _resident_blocks(self.context, function, threads, shared_bytes, cluster, self._properties)

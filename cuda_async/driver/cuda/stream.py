@@ -62,12 +62,16 @@ class EarlyFunction(CudaFunction):
     """A kernel that may be launched before the one ahead of it has ended.
 
     See `early.py`.
+
+    Attributes:
+        always: whether all its launches are such; else those alone that a graph records.
     """
 
-    __slots__ = ("_configurations",)
+    __slots__ = ("_configurations", "always")
 
-    def __init__(self, driver: CudaDriver, module: Any, handle: Any) -> None:
+    def __init__(self, driver: CudaDriver, module: Any, handle: Any, *, always: bool) -> None:
         super().__init__(driver, module, handle)
+        self.always = always
         self._configurations: dict[tuple[Any, ...], Any] = {}
 
     def configuration(
@@ -199,6 +203,11 @@ class CudaGraphHandle(DriverGraph):
         return self._nodes
 
     @property
+    def graph(self) -> Any:
+        """The graph itself (`CUgraph`), which other graphs may have as a node."""
+        return self._graph
+
+    @property
     def executable(self) -> Any:
         """The instantiated graph (`CUgraphExec`), which is launched."""
         return self._executable
@@ -221,8 +230,8 @@ class CudaStream(DriverStream):
     """A CUDA stream that does not wait for the legacy default stream."""
 
     __slots__ = (
-        "__weakref__", "_captured", "_context", "_driver", "_entered", "_max_checks", "_sweep", "_unfollowed",
-        "ambient", "errors", "handle",
+        "__weakref__", "_context", "_driver", "_entered", "_max_checks", "_sweep", "_unfollowed", "ambient", "captured",
+        "errors", "handle",
     )  # fmt: skip
 
     def __init__(self, driver: CudaDriver, handle: Any) -> None:
@@ -235,7 +244,8 @@ class CudaStream(DriverStream):
         self._sweep: CudaEvent | None = None  # recorded behind work that no waiter follows, to have its checks called
         self.errors = RunErrors(self._unfollowed)
         self._max_checks = _MAX_UNFOLLOWED  # of a run, before it is divided
-        self._captured: list[Check] | None = None  # the checks of a capture under way
+        self.captured: list[Check] | None = None
+        """The checks of a capture under way; None outside of one."""
         self._entered: list[bool] = []  # for each call of `enter` without its `leave`: whether the context was entered
 
     @property
@@ -299,12 +309,12 @@ class CudaStream(DriverStream):
         self.leave()
 
     def check_behind(self, check: Check, *, expect: Callable[[], None] | None = None) -> None:
-        if self._captured is None:
+        if self.captured is None:
             self.errors.add((check,))
             if expect is not None:
                 self._unfollowed.expects[expect] = None
         else:
-            self._captured.append(check)
+            self.captured.append(check)
 
     def record(self, event: DriverEvent) -> None:
         event = cast("CudaEvent", event)
@@ -388,7 +398,7 @@ class CudaStream(DriverStream):
         if not isinstance(function, CudaFunction):
             raise LaunchError(f"launch_function: expected what load_function returned, got {type(function).__name__}")
         call = self._context.call if self.ambient else self._context.direct
-        if isinstance(function, EarlyFunction):
+        if isinstance(function, EarlyFunction) and (function.always or self.captured is not None):
             configuration = function.configuration(grid, block, shared_bytes, self.handle)
             call(_launch_early, configuration, function.handle, parameters, 0)
         else:
@@ -397,7 +407,9 @@ class CudaStream(DriverStream):
     def launcher(self, function: object, block: tuple[int, int, int], shared_bytes: int) -> Launcher:
         if not isinstance(function, CudaFunction):
             raise LaunchError(f"launcher: expected what load_function returned, got {type(function).__name__}")
-        if isinstance(function, EarlyFunction):  # its launches have a configuration of shape and stream
+        if (
+            isinstance(function, EarlyFunction) and function.always
+        ):  # its launches have a configuration of shape and stream
             return super().launcher(function, block, shared_bytes)
         # Locals, not attributes: each launch is spared the look-ups.
         context, call, success, handle = self._context, _launch, _SUCCESS, function.handle
@@ -405,7 +417,9 @@ class CudaStream(DriverStream):
 
         # `owner`: the module is unloaded with the function, which the caller may drop.
         def launch(stream: Any, blocks: int, parameters: int, owner: CudaFunction = function) -> None:
-            if context.usable and (not stream.ambient or context.is_current()):
+            if stream.captured is not None:  # a graph's launch may be an early one
+                stream.launch_function(owner, (blocks, 1, 1), block, shared_bytes, parameters)
+            elif context.usable and (not stream.ambient or context.is_current()):
                 result = call(handle, blocks, 1, 1, i, j, k, shared_bytes, stream.handle, parameters, 0)
                 if result[0] is not success:
                     arguments = (handle, blocks, 1, 1, i, j, k, shared_bytes, stream.handle, parameters, 0)
@@ -427,7 +441,7 @@ class CudaStream(DriverStream):
             raise LaunchError(f"prepare_launch: expected what load_function returned, got {type(function).__name__}")
         context, launch, success = self._context, _launch, _SUCCESS
         arguments: tuple[Any, ...] = (function.handle, *grid, *block, shared_bytes, self.handle, parameters, 0)
-        if isinstance(function, EarlyFunction):
+        if isinstance(function, EarlyFunction) and function.always:
             launch = _launch_early
             arguments = (
                 function.configuration(grid, block, shared_bytes, self.handle),
@@ -456,23 +470,33 @@ class CudaStream(DriverStream):
         # Relaxed: calls of other threads, and on other streams of this one, are not restricted in the capture.
         mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._context.call(cu.cuStreamBeginCapture, self.handle, mode)
-        self._captured = []
+        self.captured = []
 
     def end_capture(self) -> DriverGraph:
-        checks, self._captured = self._captured or (), None
+        checks, self.captured = self.captured or (), None
         graph = self._context.call(cu.cuStreamEndCapture, self.handle)
         if graph is None or int(graph) == 0:
             raise DriverError(0, "CUDA_NO_GRAPH", "cuStreamEndCapture returned a null graph")
         return CudaGraphHandle(self._context, graph, checks)
 
     def launch_graph(self, graph: DriverGraph) -> None:
-        call = self._context.call if self.ambient else self._context.direct
         recorded = cast("CudaGraphHandle", graph)
+        if self.captured is not None:
+            self._add_child(recorded.graph)
+            self.captured.extend(recorded.checks)
+            return
+        call = self._context.call if self.ambient else self._context.direct
         call(_launch_graph, recorded.executable, self.handle)
-        if self._captured is not None:
-            self._captured.extend(recorded.checks)
-        elif recorded.checks:
+        if recorded.checks:
             self.errors.add(recorded.checks)
+
+    def _add_child(self, graph: Any) -> None:
+        """Record a graph as a node of the one that is being captured, where `cuGraphLaunch` is not allowed."""
+        call = self._context.call
+        _, _, parent, ahead, _, count = call(cu.cuStreamGetCaptureInfo, self.handle)
+        node = call(cu.cuGraphAddChildGraphNode, parent, ahead, count, graph)
+        behind = cu.CUstreamUpdateCaptureDependencies_flags.CU_STREAM_SET_CAPTURE_DEPENDENCIES
+        call(cu.cuStreamUpdateCaptureDependencies, self.handle, [node], None, 1, behind)
 
     def close(self) -> None:
         self._driver.take_back(self.handle)

@@ -24,6 +24,7 @@ from cuda_async.driver.interface import (
     DriverFunction,
     DriverModule,
     DriverStream,
+    Early,
     MemoryInfo,
 )
 from cuda_async.driver.sim.virtual import SimEvent, SimExecutor, SimStream
@@ -242,7 +243,7 @@ class SimDriver(PooledDriver):
         self._event_numbers += 1
         return SimEvent(self, self._executor, timing, self._event_numbers)
 
-    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> object:
+    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: Early = "never") -> object:
         raise LaunchError("load_function: a simulated device runs no GPU code; compile for the target 'cpu'")
 
     def define_module(self, image: bytes, *functions: FakeFunction) -> None:

@@ -380,8 +380,9 @@ def _schedule(function: Function, ops: Sequence[Op]) -> str:
         parts.append(f"split-K in launches of up to {most} tiles")
     if cluster > 1 and pieces is None and "blocks_per_tile" not in facts:
         parts.append(f"clusters of {cluster} share operands (TMA multicast)")
-    if facts.get("early"):
-        parts.append("starts before the kernel ahead has ended (programmatic dependent launch)")
+    if "early" in facts:
+        where = "" if facts["early"] == "always" else "in graphs "
+        parts.append(f"{where}starts before the kernel ahead has ended (programmatic dependent launch)")
     return "; ".join(parts)
 
 

@@ -14,7 +14,7 @@ A launch has one thread block per tile block, or as many as fit on the device at
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from cutile.backend.interface import Change, Grid
 from cutile.errors import LaunchError
@@ -49,11 +49,13 @@ class GpuStream(Protocol):
     sm_margin: int
     """Multiprocessors that kernels with a persistent grid leave free."""
 
-    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> Any:
+    def load_function(
+        self, image: bytes, entry: str, shared_bytes: int, *, early: Literal["never", "in graphs", "always"] = "never"
+    ) -> Any:
         """Load a GPU image on the stream's device; the caller keeps the result per device.
 
-        `early`: programmatic dependent launch. Its launches may begin before the kernel ahead of them in the stream has
-        ended. The kernel itself waits for that one (`griddepcontrol.wait`).
+        `early`: programmatic dependent launch. Its launches, or those that a graph records, may begin before the kernel
+        ahead of them in the stream has ended. The kernel itself waits for that one (`griddepcontrol.wait`).
         """
         ...
 

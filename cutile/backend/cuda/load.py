@@ -210,7 +210,7 @@ class CudaLoaded(Loaded[GpuStream]):
                 function = self._functions.get(device)  # another thread may have loaded it meanwhile
                 if function is None:
                     code, facts = self._executable, self._executable.facts
-                    early = bool(facts.get("early", False))
+                    early = facts.get("early", "never")
                     function = stream.load_function(code.image, code.entry, self._shared, early=early)
                     self._functions[device] = function
                     if facts.get("speaks", False):

@@ -45,7 +45,7 @@ class Recorder:
 
     Attributes:
         loads: image, entry and shared bytes of each function loaded.
-        early: for each of them, whether it may start before the work ahead has ended.
+        early: for each of them, which launches may start before the work ahead has ended.
         launches: function, grid, block, shared bytes and the parameters' bytes of each launch.
         encoded: what each tensor map was made from. Its bytes begin with the tensor's address and extents as text.
         resident: the answer of `resident_blocks`.
@@ -59,7 +59,7 @@ class Recorder:
         self.sizes = sizes
         self.sm_margin = 0
         self.loads: list[tuple[bytes, str, int]] = []
-        self.early: list[bool] = []
+        self.early: list[str] = []
         self.outputs_expected = 0
         self.launches: list[Any] = []
         self.encoded: list[tuple[Any, ...]] = []
@@ -93,7 +93,7 @@ class Recorder:
         self.encoded.append((element, address, extents, strides, box, swizzle, step))
         return f"{address} {extents}".encode().ljust(128)
 
-    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: bool = False) -> Any:
+    def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: str = "never") -> Any:
         self.early.append(early)
         self.loads.append((image, entry, shared_bytes))
         return f"{entry} on {self.device}"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cutile as ct
 from cuda_async import CudaGraph, Device, DeviceOp
 from cuda_async.graph import Scope
 from cutile import api
@@ -16,9 +17,11 @@ from cutile.backend.cuda.ops import BarriersStart, GridDependencyWait, Roles, Tm
 from cutile.backend.cuda.ops.pipeline import RESOURCES
 from cutile.backend.interface import Executable, Target
 from cutile.dtypes import bf16, i32
+from cutile.ir.core import Function
 from cutile.ir.types import Type
 from cutile.ops.memory import LoadTile
 from cutile.ops.pointer import LoadPointer
+from cutile.ops.reduce import ReduceSum
 from kernels.gemm import gemm
 from tests.backend.cuda.programs import (
     AMPERE,
@@ -37,15 +40,15 @@ from tests.support.programs import mut, scalar, tensor
 @pytest.mark.parametrize("tile", [(64, 64), (128, 256), (192, 160)], ids=str)
 def test_a_specialised_kernel_waits_before_it_touches_memory(tile: tuple[int, int]) -> None:
     made = lowered(gemm_program(bf16, tile, 64))
-    assert made.facts["early"] is True
+    assert made.facts["early"] == "always"
     kinds = [type(op) for op in made.body.operations if not isinstance(op, RESOURCES)]
     # descriptors are arguments of the launch, and the barriers are the block's own
     assert kinds == [TmaPrefetch] * 3 + [BarriersStart, GridDependencyWait, Roles]
 
 
 def test_others_are_launched_when_all_ahead_of_them_is_done() -> None:
-    for made in (lowered(gemm_program(bf16, (128, 128), 32), AMPERE), lowered(saxpy_program(1024))):
-        assert not made.facts.get("early", False)
+    for made in (lowered(gemm_program(bf16, (128, 128), 32), AMPERE), lowered(saxpy_program(1024), AMPERE)):
+        assert "early" not in made.facts
         assert not any(isinstance(op, GridDependencyWait) for op in made.walk())
 
 
@@ -77,15 +80,58 @@ def test_what_the_kernel_ahead_may_be_writing_is_read_by_plain_loads(target: Tar
     lowering = lowered(function, target)
     loads = [op for op in lowering.walk() if isinstance(op, LoadTile | LoadPointer)]
     assert loads
-    early = bool(lowering.facts.get("early", False))
+    early = "early" in lowering.facts
     assert early == (target is HOPPER)
     assert any(op.attributes["constant"] for op in loads) == (not early)
     found = instructions(compiled(function, target.arch), tmp_path)
     assert any(".CONSTANT" in each for each in found) == (not early)
 
 
-@pytest.mark.parametrize("early", [False, True])
-def test_the_driver_is_told(early: bool) -> None:
+NORM = """
+def norm(y: Mut, x: Tensor, w: Tensor):
+    n = y.shape[1]
+    t = ct.load_tile_like(x, y).astype(ct.f32)
+    scale = ct.rsqrt(ct.reduce_sum(t * t, 1) / n)
+    {between}
+    y.store((t * scale[:, None] * ct.load_tile(w, (n,), (0,)).astype(ct.f32)[None, :]).astype(y.dtype))
+"""
+
+
+def norm(columns: int, between: str = "pass") -> Function:
+    return written(
+        NORM.format(between=between), {"y": mut(1, columns, dtype=bf16), "x": tensor(2, bf16), "w": tensor(1, bf16)}
+    )
+
+
+def test_a_small_kernel_waits_and_then_loads() -> None:
+    """Plain loads, all ahead of the sum: behind it they would wait for it."""
+    operations = lowered(norm(1024)).body.operations
+    assert isinstance(operations[0], GridDependencyWait)
+    kinds = [type(op) for op in operations]
+    loads = [i for i, op in enumerate(operations) if isinstance(op, LoadTile)]
+    assert [operations[i].operands[0].name for i in loads] == ["x", "w"]
+    assert loads[-1] < kinds.index(ReduceSum)
+    assert not any(operations[i].attributes["constant"] for i in loads)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        norm(1024, "assert ct.reduce_sum(scale, 0) > 0.0, 'no'"),  # a load may not move over what ends the launch
+        norm(1024, "for _ in range(x.shape[0]): scale = scale * 1.5"),
+        norm(32768),  # too many registers
+    ],
+    ids=["assertion", "loop", "wide"],
+)
+def test_kernels_whose_loads_cannot_come_first_stay_as_they_are(function: Function) -> None:
+    made = lowered(function)
+    assert "early" not in made.facts
+    assert not any(isinstance(op, GridDependencyWait) for op in made.walk())
+    assert all(op.attributes["constant"] for op in made.walk() if isinstance(op, LoadTile))
+
+
+@pytest.mark.parametrize("early", ["in graphs", "always"])
+def test_the_driver_is_told(early: str) -> None:
     facts = {"threads": 128, "shared_bytes": 4096, "early": early}
     stream = Recorder()
     load(Executable(Target("cuda", "sm_90a"), b"cubin", "kernel", (), facts, "")).launch((1, 1, 1), [], stream)
@@ -101,6 +147,37 @@ def test_what_a_launch_says() -> None:
     (attribute,) = made.attrs
     assert attribute.id.name == "CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION"
     assert attribute.value.programmaticStreamSerializationAllowed == 1
+
+
+@ct.entry
+def turned(y: ct.Mut, x: ct.Tensor, w: ct.Tensor):
+    """Each row is the sum of the row above in the grid and of one: what the kernel before wrote in another block."""
+    rows = x.shape[0]
+    row = ct.get_tile_block_id()[0]
+    t = ct.load_tile(x, y.shape, ((row + 1) % rows, 0))
+    y.store(t + ct.reduce_sum(ct.load_tile(w, (8,), (0,)), 0))
+
+
+@pytest.mark.gpu
+def test_small_kernels_of_a_graph_read_what_the_one_before_wrote() -> None:
+    """Each begins while the one before still runs, and reads elements that another of its blocks writes."""
+    rows, columns, times = 97, 1024, 60
+    x = np.arange(rows * columns, dtype=np.int32).reshape(rows, columns)
+    with Device(0) as device:
+        stream = device.new_stream()
+        first, second, w = (api.from_numpy(each).sync_on(stream) for each in (x, 0 * x, np.ones(8, np.int32)))
+
+        def record(scope: Scope) -> None:
+            for _ in range(times):
+                scope.record(turned(second.mut.partition((1, columns)), first, w))
+                scope.record(turned(first.mut.partition((1, columns)), second, w))
+
+        with CudaGraph.scope(stream, record) as graph:
+            for _ in range(20):
+                graph.launch().sync_on(stream)
+        got = first.to_numpy().sync_on(stream)
+    count = 2 * times * 20
+    np.testing.assert_array_equal(got, np.roll(x, -count, 0) + 8 * count)
 
 
 PAIRS, REPLAYS, SIZE = 10, 5, 640

@@ -135,6 +135,7 @@ def test_the_names_of_the_user_survive() -> None:
         )
         == textwrap.dedent(
             """
+        grid_dependency_wait()
         block_0 = tile_block_id_0(grid_y, grid_z)
         t = load_x(x, x_extent_0, block_0)
         add = add_1(t, constant())

@@ -94,7 +94,7 @@ def test_lowering_is_pure_and_repeatable() -> None:
 
 
 def test_saxpy_moves_nothing_and_reads_vectors() -> None:
-    lowering = lowered(saxpy_program(1024))
+    lowering = lowered(saxpy_program(1024), AMPERE)
     assert lowering.facts["threads"] == 128
     assert lowering.facts["shared_bytes"] == 0
     assert count(lowering, ConvertLayout) == count(lowering, Barrier) == 0

@@ -69,6 +69,9 @@ class GridDependencyWait(Op, name="cuda.grid_dependency_wait", effect=Effect.WRI
     def infer(self) -> tuple[Type, ...]:
         return ()
 
+    def reference(self) -> tuple[()]:
+        return ()  # one kernel runs at a time
+
 
 class SetMaxRegisters(Op, name="cuda.set_max_registers", effect=Effect.WRITE):
     """Set the registers of each thread to `count`.

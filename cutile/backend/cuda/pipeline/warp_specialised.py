@@ -163,7 +163,7 @@ class WarpSpecialised(LoweringContext):
         lowered.facts = self.facts(
             threads=plan.threads,
             min_blocks=plan.occupancy,
-            early=self.early,
+            early="always",
             **({"persistent": 1, "divided": divided} if self.split is None else self.split.facts()),
             cluster=split.pieces if split is not None and plan.parts else plan.tiles.cluster,
             computing=WARPGROUP * plan.warpgroups,
