@@ -231,7 +231,7 @@ class CudaStream(DriverStream):
 
     __slots__ = (
         "__weakref__", "_context", "_driver", "_entered", "_max_checks", "_sweep", "_unfollowed", "ambient", "captured",
-        "errors", "handle",
+        "errors", "handle", "plain",
     )  # fmt: skip
 
     def __init__(self, driver: CudaDriver, handle: Any) -> None:
@@ -246,6 +246,8 @@ class CudaStream(DriverStream):
         self._max_checks = _MAX_UNFOLLOWED  # of a run, before it is divided
         self.captured: list[Check] | None = None
         """The checks of a capture under way; None outside of one."""
+        self.plain = not self.ambient
+        """Whether a launch is the driver's call alone: neither `ambient`, nor in a capture."""
         self._entered: list[bool] = []  # for each call of `enter` without its `leave`: whether the context was entered
 
     @property
@@ -407,9 +409,8 @@ class CudaStream(DriverStream):
     def launcher(self, function: object, block: tuple[int, int, int], shared_bytes: int) -> Launcher:
         if not isinstance(function, CudaFunction):
             raise LaunchError(f"launcher: expected what load_function returned, got {type(function).__name__}")
-        if (
-            isinstance(function, EarlyFunction) and function.always
-        ):  # its launches have a configuration of shape and stream
+        if isinstance(function, EarlyFunction) and function.always:
+            # Each launch needs a configuration of its shape and stream.
             return super().launcher(function, block, shared_bytes)
         # Locals, not attributes: each launch is spared the look-ups.
         context, call, success, handle = self._context, _launch, _SUCCESS, function.handle
@@ -417,15 +418,13 @@ class CudaStream(DriverStream):
 
         # `owner`: the module is unloaded with the function, which the caller may drop.
         def launch(stream: Any, blocks: int, parameters: int, owner: CudaFunction = function) -> None:
-            if stream.captured is not None:  # a graph's launch may be an early one
-                stream.launch_function(owner, (blocks, 1, 1), block, shared_bytes, parameters)
-            elif context.usable and (not stream.ambient or context.is_current()):
+            if context.usable and (stream.plain or (stream.captured is None and context.is_current())):
                 result = call(handle, blocks, 1, 1, i, j, k, shared_bytes, stream.handle, parameters, 0)
                 if result[0] is not success:
                     arguments = (handle, blocks, 1, 1, i, j, k, shared_bytes, stream.handle, parameters, 0)
                     context.refused(call, arguments, result)
-            else:
-                context.call(call, handle, blocks, 1, 1, i, j, k, shared_bytes, stream.handle, parameters, 0)
+            else:  # in a capture the launch may be an early one
+                stream.launch_function(owner, (blocks, 1, 1), block, shared_bytes, parameters)
 
         return launch
 
@@ -470,10 +469,10 @@ class CudaStream(DriverStream):
         # Relaxed: calls of other threads, and on other streams of this one, are not restricted in the capture.
         mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._context.call(cu.cuStreamBeginCapture, self.handle, mode)
-        self.captured = []
+        self.captured, self.plain = [], False
 
     def end_capture(self) -> DriverGraph:
-        checks, self.captured = self.captured or (), None
+        checks, self.captured, self.plain = self.captured or (), None, not self.ambient
         graph = self._context.call(cu.cuStreamEndCapture, self.handle)
         if graph is None or int(graph) == 0:
             raise DriverError(0, "CUDA_NO_GRAPH", "cuStreamEndCapture returned a null graph")
