@@ -43,9 +43,7 @@ __all__ = (
 
 DeviceKind = Literal["cuda", "host", "sim"]
 
-Early = Literal["never", "in graphs", "always"]
-"""Which launches of a GPU's kernel may begin before the kernel ahead of them in the stream has ended."""
-
+Early = Literal["never", "in graphs", "always"]  # when a GPU's kernel may begin before the kernel ahead has ended
 Check = Callable[[], bool | None]
 """Raises the failure of finished work; see `DriverStream.check_behind`."""
 
@@ -473,11 +471,8 @@ class Driver(ABC):
     def load_function(self, image: bytes, entry: str, shared_bytes: int, *, early: Early = "never") -> object:
         """Load machine code (a cubin) and return its function `entry`.
 
-        It is allowed `shared_bytes` of dynamic shared memory. The code stays loaded as long as the returned object
-        lives.
-
-        `early`: whether its launches may begin while the kernel ahead of them in the stream still runs. The function
-        waits for that kernel itself before it touches memory that the other may use.
+        It may use `shared_bytes` of dynamic shared memory. The code stays loaded as long as the returned object lives.
+        `early`: its launches may begin while the kernel ahead still runs; the function itself waits for that one.
         """
 
     def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:

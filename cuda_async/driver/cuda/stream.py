@@ -490,8 +490,8 @@ class CudaStream(DriverStream):
             self.errors.add(recorded.checks)
 
     def _add_child(self, graph: Any) -> None:
-        """Record a graph as a node of the one that is being captured, where `cuGraphLaunch` is not allowed."""
-        call = self._context.call
+        """Record a graph as a node of the one that is being captured."""
+        call = self._context.call  # of the node itself: a capture refuses `cuGraphLaunch`
         _, _, parent, ahead, _, count = call(cu.cuStreamGetCaptureInfo, self.handle)
         node = call(cu.cuGraphAddChildGraphNode, parent, ahead, count, graph)
         behind = cu.CUstreamUpdateCaptureDependencies_flags.CU_STREAM_SET_CAPTURE_DEPENDENCIES

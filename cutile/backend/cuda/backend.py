@@ -41,13 +41,14 @@ class CudaBackend:
 
     def lower(self, function: Function, target: Target, options: CompileOptions) -> Function:
         """Decide layouts, conversions, access widths and shared memory."""
+        from cutile.backend.cuda.early_start import start_early
         from cutile.backend.cuda.explain import unused
         from cutile.backend.cuda.long_rows import ROW_SUMS
         from cutile.backend.cuda.plans import lower
         from cutile.backend.cuda.target import FLOATS
         from cutile.passes.fast_math import exact_parts
 
-        lowered = lower(function, target, options)
+        lowered = start_early(lower(function, target, options), architecture(target.arch))
         lowered.note_unused(unused(function, lowered, options, architecture(target.arch)))
         permitted = [part for part in options.fast_math_parts if part != "contract" or not lowered.facts.get(ROW_SUMS)]
         lowered.note_unused(exact_parts(function, permitted, FAST_MATH, FLOATS))

@@ -1,7 +1,8 @@
-"""Kernels of one group of warps that start before the kernel ahead of them has ended (programmatic dependent launch).
+"""Early starts of small kernels of graphs (programmatic dependent launch).
 
-In a graph of small kernels a third of the time passes between one kernel's end and the next one's first load (measured
-on an H200: softmax of 8 x 1024 takes 1.2 us in place of 1.5, a copy 0.8 in place of 1.1).
+These are kernels of one group of warps; those of specialised warps start early always (`warp_specialised.py`). In a
+graph of small kernels a third of the time passes between one kernel's end and the next one's first load (measured on an
+H200: softmax of 8 x 1024 takes 1.2 us in place of 1.5, a copy 0.8 in place of 1.1).
 
     m = reduce_max(t)           -->    grid_dependency_wait
     w = load_tile(weight)              w = load_tile(weight)
@@ -16,6 +17,7 @@ leaves kernels with loops alone, too: they run so long that a microsecond is not
 
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops import GridDependencyWait
+from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout_assignment import is_tile
 from cutile.ir.core import Block, Effect, Function, Op, Value
 
@@ -25,16 +27,17 @@ MOVED_WORDS = 32
 """Registers of a thread that moved loads may fill: of 255 at most, and of 128 where two blocks of 256 threads run."""
 
 
-def start_early(function: Function) -> Function:
+def start_early(function: Function, arch: Architecture) -> Function:
     """The function with a wait ahead of its accesses.
 
-    Itself where it has loops or branches, or where a load of constant memory cannot be at the front.
+    Itself where it has one, or loops or branches, and where a load of constant memory cannot be at the front.
 
     Args:
-        function: lowered, for sm_90 or later. Its loads are changed in place.
+        function: lowered. Its loads are changed in place.
+        arch: of its target. The wait is there from sm_90 on (PTX ISA, "griddepcontrol").
     """
     operations = function.body.operations
-    if any(op.regions for op in operations):
+    if arch.major < 9 or "early" in function.facts or any(op.regions for op in operations):
         return function
     loads = [op for op in operations if op.attributes.get("constant")]
     front, rest, words = _to_front(function)
@@ -50,10 +53,13 @@ def start_early(function: Function) -> Function:
 
 
 def _to_front(function: Function) -> tuple[list[Op], list[Op], int]:
-    """The operations that may come first, the others, and the words of a thread that loads among the former fill.
+    """The operations that may come first, and the others.
 
-    These are loads of constant memory, and the scalars of their indices. None moves over an operation that writes or
-    may end the launch. Only loads count that something stood ahead of.
+    The first are loads of constant memory, and the scalars of their indices. None moves over an operation that writes or
+    may end the launch.
+
+    Returns:
+        Both, and how many words of each thread the loads fill that something else stood ahead of.
     """
     layouts = layouts_of(function)
     operations = function.body.operations

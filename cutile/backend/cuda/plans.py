@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 
 from cutile.backend.cuda.budget import shared_room
-from cutile.backend.cuda.early_start import start_early
 from cutile.backend.cuda.half_products import halve_products
 from cutile.backend.cuda.long_rows import ROW_SUMS, cut_rows, number_tiles, power_sums
 from cutile.backend.cuda.lower import lower as lower_for_one_group
@@ -45,8 +44,6 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
     # Ahead of the plans, which count registers and recognise epilogues: they have to see the final operations.
     relaxed = fast_math(halve_products(function), options.fast_math_parts, FLOATS)
     lowered = dce(cse(fold(_lower(relaxed, target, options))))
-    if "early" not in lowered.facts and architecture(target.arch).major >= 9:  # PTX ISA, "griddepcontrol"
-        lowered = start_early(lowered)
     if done := (*relaxed.facts.get(FACT, ()), *lowered.facts.get(ROW_SUMS, ())):
         lowered.facts[FACT] = done
     return lowered

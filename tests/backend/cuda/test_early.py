@@ -124,10 +124,10 @@ def test_a_small_kernel_waits_and_then_loads() -> None:
     ids=["assertion", "loop", "wide"],
 )
 def test_kernels_whose_loads_cannot_come_first_stay_as_they_are(function: Function) -> None:
-    made = lowered(function)
-    assert "early" not in made.facts
-    assert not any(isinstance(op, GridDependencyWait) for op in made.walk())
-    assert all(op.attributes["constant"] for op in made.walk() if isinstance(op, LoadTile))
+    lowering = lowered(function)
+    assert "early" not in lowering.facts
+    assert not any(isinstance(op, GridDependencyWait) for op in lowering.walk())
+    assert all(op.attributes["constant"] for op in lowering.walk() if isinstance(op, LoadTile))
 
 
 @pytest.mark.parametrize("early", ["in graphs", "always"])
