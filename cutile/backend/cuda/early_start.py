@@ -55,8 +55,8 @@ def start_early(function: Function, arch: Architecture) -> Function:
 def _to_front(function: Function) -> tuple[list[Op], list[Op], int]:
     """The operations that may come first, and the others.
 
-    The first are loads of constant memory, and the scalars of their indices. None moves over an operation that writes or
-    may end the launch.
+    The first are loads of constant memory, and the scalars of their indices. None moves over an operation that writes
+    or may end the launch.
 
     Returns:
         Both, and how many words of each thread the loads fill that something else stood ahead of.
