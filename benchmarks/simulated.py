@@ -46,10 +46,10 @@ H200 = Network(
     # over the network.
     latency_s=3.4e-6,
     between_s=14e-6,
-    # A line through what all-reduces of 64 MiB and of 512 MiB take between two H200s, 276 and 1764 us, between
+    # A line through what all-reduces of 64 MiB and of 512 MiB take between two H200s, 261 and 1724 us, between
     # neighbours of `docs/benchmarks/runtime/collectives.json` ("ours, a graph"). The programs' sums are as large.
-    start_s=57e-6,
-    bytes_per_s=316e9,
+    start_s=52e-6,
+    bytes_per_s=321e9,
     # Eight GPUs with a port of InfiniBand NDR each, 400 Gbit/s, of which 46 to 48 GB/s are seen
     # (https://github.com/NVIDIA/nccl-tests/issues/290).
     node=8,
