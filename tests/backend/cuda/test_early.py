@@ -150,34 +150,36 @@ def test_what_a_launch_says() -> None:
 
 
 @ct.entry
-def turned(y: ct.Mut, x: ct.Tensor, w: ct.Tensor):
-    """Each row is the sum of the row above in the grid and of one: what the kernel before wrote in another block."""
-    rows = x.shape[0]
+def add_the_row_below(y: ct.Mut, x: ct.Tensor, ones: ct.Tensor):
+    """Reads what other blocks of the kernel before have written, and changes what these read."""
     row = ct.get_tile_block_id()[0]
-    t = ct.load_tile(x, y.shape, ((row + 1) % rows, 0))
-    y.store(t + ct.reduce_sum(ct.load_tile(w, (8,), (0,)), 0))
+    below = ct.load_tile(x, y.shape, ((row + 1) % x.shape[0], 0))
+    y.store(y.load() + below + ct.reduce_sum(ct.load_tile(ones, (8,), (0,)), 0))
 
 
 @pytest.mark.gpu
-def test_small_kernels_of_a_graph_read_what_the_one_before_wrote() -> None:
-    """Each begins while the one before still runs, and reads elements that another of its blocks writes."""
-    rows, columns, times = 97, 1024, 60
-    x = np.arange(rows * columns, dtype=np.int32).reshape(rows, columns)
+@pytest.mark.parametrize("columns", [1024, 1001], ids=["rows of whole cache lines", "rows that share cache lines"])
+def test_small_kernels_of_a_graph_read_what_the_one_before_wrote(columns: int) -> None:
+    """Each begins while the one before still runs."""
+    rows, times, replays = 97, 60, 20
+    x, y = np.random.default_rng(0).integers(-(2**31), 2**31, (2, rows, columns)).astype(np.int32)
     with Device(0) as device:
         stream = device.new_stream()
-        first, second, w = (api.from_numpy(each).sync_on(stream) for each in (x, 0 * x, np.ones(8, np.int32)))
+        first, second, ones = (api.from_numpy(each).sync_on(stream) for each in (x, y, np.ones(8, np.int32)))
 
         def record(scope: Scope) -> None:
             for _ in range(times):
-                scope.record(turned(second.mut.partition((1, columns)), first, w))
-                scope.record(turned(first.mut.partition((1, columns)), second, w))
+                scope.record(add_the_row_below(second.mut.partition((1, 1024)), first, ones))
+                scope.record(add_the_row_below(first.mut.partition((1, 1024)), second, ones))
 
         with CudaGraph.scope(stream, record) as graph:
-            for _ in range(20):
+            for _ in range(replays):
                 graph.launch().sync_on(stream)
-        got = first.to_numpy().sync_on(stream)
-    count = 2 * times * 20
-    np.testing.assert_array_equal(got, np.roll(x, -count, 0) + 8 * count)
+        results = [tensor.to_numpy().sync_on(stream) for tensor in (first, second)]
+    for _ in range(times * replays):
+        y += np.roll(x, -1, 0) + 8
+        x += np.roll(y, -1, 0) + 8
+    np.testing.assert_array_equal(results, [x, y])
 
 
 PAIRS, REPLAYS, SIZE = 10, 5, 640
