@@ -3,13 +3,14 @@
 Formulas have no branches, so that loops over them vectorise. Sine and cosine of an f32 of any size are here, too.
 
 Sine and cosine need the argument's position in its quadrant: `x * 2 / pi` without its multiples of 4. Which bits of
-2/pi matter for that depends on the exponent of `x` (Payne and Hanek's reduction). A window of 96 bits is cut out of
-2/pi, and multiplied with the mantissa in integers, where multiples of 4 overflow and vanish. The rest is computed in
-f64 and rounded once. An f64 would need windows of 192 bits: it goes to the C library.
+2/pi matter for that depends on the exponent of `x` (Payne and Hanek's reduction). Tables have these bits by exponent, in
+three parts whose products with `x` are exact in f64. The rest is computed in f64 and rounded once. An f64 would need
+factors of 200 bits: it goes to the C library.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -68,10 +69,6 @@ class Num:
 
     def __lshift__(self, count: int) -> Num:
         return self.of(self.builder.shl(self.value, ir.Constant(self.value.type, count)))
-
-    def shifted_left(self, count: Num) -> Num:
-        """The bits moved up by a count below the width."""
-        return self.of(self.builder.shl(self.value, count.value))
 
     def shifted_right(self, count: int) -> Num:
         """The bits moved down, zeros coming in."""
@@ -161,7 +158,8 @@ def scale(x: Num, n: Num) -> Num:
 HALF_PI = 1.5707963267948966
 QUARTER_PI = 0.7853981633974483
 SMALLEST = 126  # the biased exponent of 0.5: no smaller number is above pi/4, up to which nothing is reduced
-STEPS = 5  # words of 32 bits at which the window may begin: exponents of f32 go to 254, which is 128 more than SMALLEST
+INFINITE = 255  # the biased exponent of infinity and NaN
+PART_BITS = 29  # of a part of a factor: its product with the 24 bits of an f32 is exact in f64
 
 # (sin(r) - r) / r**3 and (cos(r) - 1 + r**2 / 2) / r**4 in r**2, on |r| <= pi/4
 SIN = (-0.1666666666381575, 0.008333331858811688, -0.00019840077985062635, 2.724877802434287e-06)
@@ -180,34 +178,44 @@ def _arctan_of_inverse(n: int, bits: int) -> int:
     return total
 
 
-def _words() -> list[int]:
-    """2/pi in words of 32 bits, behind the leading zeros for the smallest exponent."""
-    bits = 400  # more than the words have: the last ones of the series are not exact
+def _factors() -> tuple[tuple[float, ...], ...]:
+    """By biased exponent, what an f32 is multiplied with to count its quarter turns, without multiples of 4.
+
+    Three tables, whose sum has 87 bits: nothing closer than 2**-30 to a whole number of quarter turns is an f32, and 30
+    bits more are left of it then.
+    """
+    bits = 400  # more than are read: the last ones of the series are not exact
     pi = 4 * (4 * _arctan_of_inverse(5, bits) - _arctan_of_inverse(239, bits))  # Machin's formula
     two_over_pi = (2 << (2 * bits)) // pi  # * 2**bits
-    leading = 2 + (150 - SMALLEST)  # two bits for the quadrant; x == mantissa * 2**(exponent - 150)
-    count = STEPS + 3
-    window = two_over_pi >> (bits - (32 * count - leading))
-    return [(window >> (32 * (count - 1 - at))) & 0xFFFFFFFF for at in range(count)]
+    tables: tuple[list[float], ...] = ([], [], [])
+    for exponent in range(INFINITE + 1):
+        factors = [0.0] * 3
+        if SMALLEST <= exponent < INFINITE:
+            unit = exponent - 150  # an f32 is a whole number times 2**unit
+            turns = two_over_pi << unit if unit >= 0 else two_over_pi >> -unit
+            turns &= (4 << bits) - 1
+            for part in range(3):
+                place = bits + 2 - PART_BITS * (part + 1)  # 2 bits before the point
+                factors[part] = math.ldexp(turns >> place & (1 << PART_BITS) - 1, place - bits - unit)
+        for table, factor in zip(tables, factors, strict=True):
+            table.append(factor)
+    return tuple(map(tuple, tables))
 
 
-WORDS = _words()
+FACTORS = _factors()
 
 
-def _window(exponent: Num) -> tuple[Num, Num]:
-    """The 64 bits of 2/pi that matter at an exponent, and the 32 behind them, as i64."""
-    place = exponent - SMALLEST
-    step, rest = place >> 5, place & 31
-    words: list[Num] = []
-    for offset in range(4):
-        word = step.constant(WORDS[offset])
-        for at in range(1, STEPS):
-            word = word.where(step.compare("==", at), WORDS[at + offset])
-        words.append(word)
-    a, b, c, d = words
-    high = ((a << 32) | b).shifted_left(rest) | c.shifted_left(rest).shifted_right(32)
-    low = ((c << 32) | d).shifted_left(rest).shifted_right(32) & 0xFFFFFFFF
-    return high, low
+def _looked_up(index: Num, part: int) -> Num:
+    """The entry of a table of `FACTORS`. Loops load several at once, by a gather."""
+    builder: Any = index.builder
+    name, kind = f"cutile.quarter_turns.{part}", ir.ArrayType(ir.DoubleType(), len(FACTORS[part]))
+    table = builder.module.globals.get(name)
+    if table is None:
+        table = ir.GlobalVariable(builder.module, kind, name)
+        table.linkage, table.global_constant = "internal", True
+        table.initializer = ir.Constant(kind, FACTORS[part])
+    place = builder.gep(table, [ir.Constant(ir.IntType(64), 0), index.value], inbounds=True)
+    return index.of(builder.load(place))
 
 
 def _reduced(x: Num) -> tuple[Num, Num, Num]:
@@ -216,20 +224,18 @@ def _reduced(x: Num) -> tuple[Num, Num, Num]:
     The angle that is left lies between -pi/4 and pi/4.
     """
     builder: Any = x.builder
-    double, wide = ir.DoubleType(), ir.IntType(64)
-    bits = x.of(builder.zext((x.bits() & 0x7FFFFFFF).value, wide))
-    exponent = bits >> 23
-    high, low = _window(exponent)
-    mantissa = (bits & 0x7FFFFF) | 0x800000
-    turns = mantissa * high + (mantissa * low).shifted_right(32)  # in units of 2**-62 quarter turns; wraps
-    quadrant = (turns + (1 << 61)).shifted_right(62)
-    rest = turns - (quadrant << 62)
-    reduced = rest.to_float() * (HALF_PI * 2.0**-62)
+    exponent = x.of(builder.zext((x.bits() & 0x7FFFFFFF).shifted_right(23).value, ir.IntType(64)))
+    magnitude = x.of(builder.fpext(x.call("fabs").value, ir.DoubleType()))
+    high, middle, low = (magnitude * _looked_up(exponent, part) for part in range(3))
+    # All exact: `high` has 53 bits, and so has what is left of it with `middle` where that is small.
+    whole, quadrant = round_to_int(high)
+    rest = high - whole + middle
+    whole, more = round_to_int(rest)
+    reduced = (rest - whole + low) * HALF_PI
 
-    magnitude = x.of(builder.fpext(x.call("fabs").value, double))
     is_small = magnitude.compare("<=", QUARTER_PI)
     r = reduced.where(is_small, magnitude)
-    quadrant = quadrant.where(is_small, 0)
+    quadrant = (quadrant + more).where(is_small, 0)
     r2 = r * r
     sine = polynomial(r2, SIN).fma(r2 * r, r)
     cosine = polynomial(r2, COS).fma(r2 * r2, r2.fma(-0.5, 1.0))
@@ -245,7 +251,7 @@ def _rounded(x: Num, value: Num) -> Num:
 def sin_cos(x: Num, quarter_turns: int) -> Num:
     """`sin(x + quarter_turns * pi / 2)` for an f32: 0 is the sine, 1 the cosine.
 
-    At most 0.55 ulp.
+    At most 0.51 ulp.
     """
     builder: Any = x.builder
     wide = ir.IntType(64)
@@ -263,7 +269,7 @@ def sin_cos(x: Num, quarter_turns: int) -> Num:
 def tangent(x: Num) -> Num:
     """`tan(x)` for an f32: in odd quarter turns `-cos / sin` of the rest.
 
-    At most 0.6 ulp.
+    At most 0.51 ulp.
     """
     sine, cosine, quadrant = _reduced(x)
     odd = (quadrant & 1).compare("==", 1)

@@ -523,9 +523,9 @@ FUNCTIONS: dict[str, Any] = {
     "tanh": _function("tanh", _tanh),  # at most 1.5 ulp
     "rsqrt": _function("rsqrt", _rsqrt),  # at most 1.5 ulp
     # Formulas of f32, which vectorise; the C library's functions of f64.
-    "sin": _function("sin", _sin),  # f32: at most 0.55 ulp for every argument
-    "cos": _function("cos", _cos),  # f32: at most 0.55 ulp for every argument
-    "tan": _in_f32(_tan, "tan", 1),  # f32: at most 0.6 ulp for every argument
+    "sin": _function("sin", _sin),  # f32: at most 0.51 ulp for every argument
+    "cos": _function("cos", _cos),  # f32: at most 0.51 ulp for every argument
+    "tan": _in_f32(_tan, "tan", 1),  # f32: at most 0.51 ulp for every argument
     "sinh": _in_f32(_sinh, "sinh", 1),  # f32: at most 0.51 ulp
     "cosh": _in_f32(_cosh, "cosh", 1),  # f32: at most 0.51 ulp
     "power": _in_f32(_pow, "pow", 2),  # f32: at most 0.51 ulp
