@@ -3,8 +3,8 @@
 Formulas have no branches, so that loops over them vectorise. Sine and cosine of an f32 of any size are here, too.
 
 Sine and cosine need the argument's position in its quadrant: `x * 2 / pi` without its multiples of 4. Which bits of
-2/pi matter for that depends on the exponent of `x` (Payne and Hanek's reduction). Tables have these bits by exponent, in
-three parts whose products with `x` are exact in f64. The rest is computed in f64 and rounded once. An f64 would need
+2/pi matter for that depends on the exponent of `x` (Payne and Hanek's reduction). Tables have these bits by exponent,
+in three parts whose products with `x` are exact in f64. The rest is computed in f64 and rounded once. An f64 would need
 factors of 200 bits: it goes to the C library.
 """
 
