@@ -43,15 +43,31 @@ def match_statement(frame: Frame, node: ast.Match) -> None:
     _case(frame, node, subject, 0)
 
 
-def _case(frame: Frame, node: ast.Match, subject: Any, position: int) -> None:
+def _case(
+    frame: Frame, node: ast.Match, subject: Any, position: int, excluded: frozenset[bool | None] = frozenset()
+) -> None:
+    """A case and those behind it.
+
+    Args:
+        frame: where the statement stands.
+        node: the statement.
+        subject: what is matched.
+        position: of the case.
+        excluded: what a computed bool is not, since no case ahead has taken it.
+    """
     if position == len(node.cases):
         return
     case = node.cases[position]
     with frame.at(case.pattern):
         condition, names = _Pattern(frame).match(case.pattern, subject)
     if condition is False:
-        _case(frame, node, subject, position + 1)
+        _case(frame, node, subject, position + 1, excluded)
         return
+    if isinstance(case.pattern, ast.MatchSingleton) and is_tile(condition):
+        if (not case.pattern.value) in excluded:
+            condition = True  # the last one of two: behind both no value is left
+        elif case.guard is None:
+            excluded |= {case.pattern.value}
     passed: dict[str, Any] = {}  # the variables behind a guard that holds
     if case.guard is None:
         pass
@@ -68,7 +84,7 @@ def _case(frame: Frame, node: ast.Match, subject: Any, position: int) -> None:
         frame.variables.update(passed)
         frame.execute(case.body)
 
-    branch(frame, condition, body, lambda: _case(frame, node, subject, position + 1), node)
+    branch(frame, condition, body, lambda: _case(frame, node, subject, position + 1, excluded), node)
 
 
 def _guarded(

@@ -59,6 +59,17 @@ def f(x, n, m):
             case (True | False, k, _):
                 k = k + 1
         return k
+    def sign(flag):  # one of two cases returns, whatever the flag is
+        match flag:
+            case False if n == 5:
+                return 5
+            case True if m == 7:
+                return 7
+            case False:
+                return -1
+            case True:
+                return 1
+    x = x * sign(n > m)
     match n > 1:
         case False:
             x = x + 1
