@@ -62,6 +62,23 @@ def test_what_prints_is_announced_once_on_each_device(speaks: bool) -> None:
     assert (first.outputs_expected, second.outputs_expected) == (speaks, speaks)
 
 
+def test_what_prints_is_announced_before_any_launch_of_it() -> None:
+    """An interrupted announcement is repeated: until then no launch, on whichever thread, has the function."""
+
+    class Interrupted(Recorder):
+        def expect_output(self) -> None:
+            if len(self.loads) == 1:
+                raise KeyboardInterrupt
+            super().expect_output()
+
+    template = executable()
+    loaded, stream = load(replace(template, facts={**template.facts, "speaks": True})), Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        loaded.launch((1, 1, 1), [16], stream)
+    loaded.launch((1, 1, 1), [16], stream)
+    assert (stream.outputs_expected, len(stream.launches)) == (1, 1)
+
+
 def test_a_prepared_launch_is_repeated_with_other_values() -> None:
     stream = Recorder(sizes=(8, 4, 2))
     prepared = load(executable(i32, bf16)).prepare((5, 1, 1), [2**40, -7, 1.0], stream)
