@@ -40,7 +40,7 @@ Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 """Bytes on the host."""
 
 _ALIGNMENT = 64
-"""Bytes. Every allocation begins at a multiple of it (`Storage.allocate`). A copy begins as far beyond a multiple as its
+"""Bytes. Each allocation begins at a multiple of it (`Storage.allocate`). A copy begins as far beyond a multiple as its
 original. So both have the alignment that kernels assume, which is at most 16 bytes."""
 
 
