@@ -180,7 +180,7 @@ def cat(x: Any, y: Any = None, axis: int | None = None) -> Tile:
 
 @operation
 def extract(x: Tile, index: tuple[int | Tile, ...], shape: tuple[int, ...]) -> Tile:
-    """A part of a tile: of the parts of `shape` that it consists of, the one at `index`.
+    """A part of a tile, which consists of parts of `shape`: the one at `index`.
 
     Args:
         x: a tile.

@@ -505,7 +505,7 @@ def _refused(function: Function) -> Iterator[str]:
 
 
 def _divided(facts: Mapping[str, Any]) -> str:
-    """The plan's words on split-K, without the "no: " that begins a refusal; empty for none."""
+    """The plan's words on split-K, without the "no: " of a refusal; "" for none."""
     return str(facts.get("divided", "")).removeprefix("no: ")
 
 

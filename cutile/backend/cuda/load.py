@@ -125,9 +125,9 @@ class CudaLoaded(Loaded[GpuStream]):
             report.expect()  # behind the launch: the check is due when the stream's work so far is over
 
     def packed(self, stream: GpuStream) -> Packed | None:
-        """The parts of a launch on the stream's device, for a launcher that only packs numbers and calls the driver.
+        """The parts of a launch on the stream's device.
 
-        None for a kernel that needs more: tensor maps, a workspace, a report, or values that travel as bits.
+        They are for a launcher that only packs numbers and calls the driver. None for a kernel that needs more: tensor maps, a workspace, a report, or values that travel as bits.
         """
         if self._maps or self._by_bits or self._reports or not self._residency.plain:
             return None

@@ -87,8 +87,8 @@ class RowAxis:
         value = [rest.pop(0)] if isinstance(op, Store) else []
         if isinstance(op, LoadMut | StoreMut):  # it has no index, since its tile is the block's own: a slice needs one
             rest = [builder.value(TileBlockId(axis=grid_axis)) for grid_axis in range(len(shape))]
-        # Slices lie side by side, so that the row's tile `t` has the slices `t * parts` to `t * parts + parts - 1`. That
-        # does not overflow: `passes/bounds.py` clamps an index to the first tile past every tensor.
+        # Slices lie side by side, so that the row's tile `t` has the slices `t * parts` to `t * parts + parts - 1`.
+        # Nothing overflows: `passes/bounds.py` clamps an index to the first tile past every tensor.
         rest[axis] = builder.value(Add(x=builder.value(Mul(x=rest[axis], y=builder.constant(parts))), y=part))
         if isinstance(op, LoadTile | LoadView):
             copy = op.copy_with([x, *rest], (), ())
@@ -136,7 +136,7 @@ def updates_beside(function: Function, row: RowAxis) -> bool:
 
 
 def _can_be_repeated(operations: Sequence[Op]) -> bool:
-    """Whether each slice may do all loads, and one slice the stores that are not of the row.
+    """Whether each slice may do all loads, and one slice the stores beside the row.
 
     Slices run one after the other, or in several thread blocks at once. So a load behind a store, or a second store of
     a tensor, would see another slice's work. Each tensor is stored once, and one that is stored is loaded through its

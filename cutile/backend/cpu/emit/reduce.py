@@ -39,8 +39,8 @@ def _gemm(printer: Printer, op: Gemm) -> None:
         ", ".join([printer.name(memory), printer.operand(at).text, printer.operand(step).text])
         for memory, at, step in ((op.a, op.a_at, op.a_step), (op.b, op.b_at, op.b_step), (op.c, op.c_at, op.c_step))
     )
-    # A line each: the function and the sizes; a, and then b, with memory, offset, step and transposition; c with memory,
-    # offset and step, and beta in its dtype.
+    # A line each: the function and the sizes; then a, and then b: memory, offset, step, transposition; then c: memory,
+    # offset, step, and beta in its dtype.
     printer.line(f"{printer.use('gemm')}(", op)
     with printer.indented():
         printer.line(f"{address}, {sizes},")
