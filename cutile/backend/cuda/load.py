@@ -127,7 +127,8 @@ class CudaLoaded(Loaded[GpuStream]):
     def packed(self, stream: GpuStream) -> Packed | None:
         """The parts of a launch on the stream's device.
 
-        They are for a launcher that only packs numbers and calls the driver. None for a kernel that needs more: tensor maps, a workspace, a report, or values that travel as bits.
+        They are for a launcher that only packs numbers and calls the driver. None for a kernel that needs more: tensor
+        maps, a workspace, a report, or values that travel as bits.
         """
         if self._maps or self._by_bits or self._reports or not self._residency.plain:
             return None
