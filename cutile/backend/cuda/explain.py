@@ -114,6 +114,7 @@ def _dot(op: Dot, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str
     columns, notes = layout.cover[1], list[str]()  # of the instruction, which may reach beyond the tile's edge
     if op.promote_columns:
         notes.append(f"added up in f32, {op.promote_columns} columns at a time")
+    # `a_from_registers`: it lies across K in shared memory. `from_registers`: it is a tile in registers already.
     if op.a_from_registers:
         notes.append("the left operand transposed by way of registers")
     if op.from_registers:

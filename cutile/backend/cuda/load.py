@@ -287,9 +287,9 @@ class CudaPreparedLaunch:
 
 def _allocate(count: int) -> tuple[Any, Any]:
     """Memory for packed values of 8 bytes each, and the array of their addresses."""
-    memory = ctypes.create_string_buffer(max(8 * count, 8))  # not empty, so that it has an address of its own
+    memory = ctypes.create_string_buffer(8 * count)
     base = ctypes.addressof(memory)
-    return memory, (ctypes.c_void_p * max(count, 1))(*(base + 8 * i for i in range(count)))
+    return memory, (ctypes.c_void_p * count)(*(base + 8 * i for i in range(count)))
 
 
 def _both(first: Callable[[], None], then: Callable[[], None]) -> Callable[[], None]:

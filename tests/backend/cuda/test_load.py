@@ -35,6 +35,13 @@ def test_values_are_packed_by_their_own_type() -> None:
     ]  # fmt: skip
 
 
+def test_a_kernel_may_have_no_parameters() -> None:
+    stream, loaded = Recorder(), load(replace(executable(), parameters=()))
+    loaded.launch((2, 1, 1), [], stream)
+    loaded.prepare((3, 1, 1), [], stream).launch()
+    assert [(launch[1], launch[-1]) for launch in stream.launches] == [((2, 1, 1), []), ((3, 1, 1), [])]
+
+
 @pytest.mark.parametrize("dtype", EVERY_DTYPE, ids=str)
 def test_every_dtype_can_be_an_argument(dtype: Any) -> None:
     stream = Recorder(sizes=(8, dtype.bits // 8))
