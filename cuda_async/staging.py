@@ -61,6 +61,7 @@ class Staging:
         address = getattr(self, "address", None)
         if address is not None:
             driver, nbytes = self._device.driver, self.nbytes
+            # A finalizer may run amid any call of this thread, which may hold a lock: `defer` takes none.
             self._device.defer(lambda: driver.unpin(address, nbytes))
 
 
@@ -80,7 +81,7 @@ def upload(
         keep: the owner of the host memory, held until the run completes.
 
     Raises:
-        ValueError: the bytes do not fit into the storage.
+        ArgumentError: the bytes do not fit into the storage.
 
     Example:
         >>> import numpy as np
@@ -95,10 +96,11 @@ def upload(
     """
     _check(storage, nbytes, offset)
     storage.use(context.stream, write=True)
-    if is_traced(context.stream):
+    if is_traced(context.stream):  # nothing will run, so that nothing has to be held
         return
     context.keep(keep)
     target = storage.address + offset
+    # What a graph repeats is a snapshot, on the host too: the bytes are copied whole, whatever their number.
     if context.device.kind == "host" and context.stream.recorder is None:
         context.stream.copy(target, source, nbytes)
     elif nbytes > CHUNK_BYTES and context.stream.recorder is None:
@@ -118,7 +120,7 @@ def download(
     The bytes have arrived when the run is done. `keep` owns the memory there, and is held until then.
 
     Raises:
-        ValueError: the range lies outside the storage.
+        ArgumentError: the range has no bytes, or lies outside the storage.
         LaunchError: the stream records a graph.
 
     Example:
@@ -134,11 +136,12 @@ def download(
         array([5, 5, 5, 5], dtype=uint8)
     """
     _check(storage, nbytes, offset)
-    if is_traced(context.stream):
-        storage.use(context.stream, write=False)
-        return
-    refuse_in_capture(context.stream.recorder, "a copy to the host")
+    traced = is_traced(context.stream)
+    if not traced:
+        refuse_in_capture(context.stream.recorder, "a copy to the host")
     storage.use(context.stream, write=False)
+    if traced:  # nothing will run
+        return
     context.keep(keep)
     source = storage.address + offset
     if context.device.kind == "host":
@@ -159,11 +162,13 @@ def fetch(context: ExecutionContext, storage: Storage, destination: int, nbytes:
     late for an operation that computes with them.
 
     Raises:
-        ValueError: the range lies outside the storage.
+        ArgumentError: the range has no bytes, or lies outside the storage.
         LaunchError: the stream records a graph.
+        NotReadyError: the stream traces: no work is done.
         DeviceError: earlier work of the stream failed.
     """
     _check(storage, nbytes, offset)
+    # A trace is refused as well: the operation computes with the bytes, and there are none.
     refuse_in_capture(context.stream.recorder, "a copy to the host")
     stream = context.stream
     storage.use(stream, write=False)
@@ -241,7 +246,8 @@ class _Pipe:
                 host.driver.wait_event(self._filled[place])
                 host.call(lambda slot=slot, start=start, length=length: _move(destination + start, slot, length))
                 host.driver.record(self._emptied[place])
-            for event in self._emptied:
+            # A copy of two chunks does not record the third event, which may still stand for another copy's failure.
+            for event in self._emptied[: -(-nbytes // CHUNK_BYTES)]:
                 device.driver.wait_event(event)
 
     @contextmanager
@@ -252,8 +258,8 @@ class _Pipe:
         is held only until the run ends.
         """
         host, device = self._host_side, self._device_side
-        events = self._filled + self._emptied
-        try:
+        events: list[DriverEvent] = []
+        try:  # from the first event on: Ctrl-C between two of them loses none
             while len(events) < 2 * _SLOTS:
                 events.append(device.device.borrow_event())
             self._filled, self._emptied = events[:_SLOTS], events[_SLOTS:]
@@ -264,7 +270,7 @@ class _Pipe:
                     yield
                 except BaseException:
                     with suppress(DeviceError):  # a device that refuses this has failed as a whole
-                        host.driver.record(events[0])
+                        host.driver.record(events[0])  # again: waits for its earlier record stay valid
                         device.driver.wait_event(events[0])
                     raise
                 finally:

@@ -84,19 +84,21 @@ from cutile.launch.target import interpret, use_backend
 from cutile.tile import Tile
 
 # isort: split
-# `Tensor` and `Partition` are the host's here: annotations are read as text, where they mean the language's.
+# `Tensor` and `Partition` are the host's here. The front end reads a kernel's annotations as text: there the names are
+# the language's.
 from cutile.host import Partition, SharedTensor, Tensor, TensorView
 
 __version__ = "0.1.0"
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "pow"]
+    return [*__all__, "pow"]  # which `__all__` leaves out, at the end of this file
 
 
-if not TYPE_CHECKING:
+if not TYPE_CHECKING:  # a type checker would take each name for one of the package
 
     def __getattr__(name):
+        # The remedies from the surest to the least: names of `api`, other libraries' names, `cuda_async`, similar ones.
         words = LANGUAGE.get(name) or FUNCTIONS.get(name) or _dtype_named(name)
         if name in api.__all__:
             words = f"api.{name}" + (f" on the host, and in a kernel {words}" if words else "")

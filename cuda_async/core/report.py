@@ -1,9 +1,8 @@
 """Reports: memory into which a launch writes a failure, for the host to read.
 
 A report is page-locked host memory. The device writes it only where something fails, so that a launch costs no copy and
-no clearing, and the host reads one word when the launch is over. Each launch has a report of its own, so that several
-failures in flight reach each its own run. A launch that is repeated, bound or in a graph, has one report for all
-repetitions.
+no clearing, and the host reads one word when the launch is over. Each launch has a report of its own, so that each run
+gets its own failure. A launch that is repeated, bound or in a graph, has one report for all repetitions.
 """
 
 from __future__ import annotations
@@ -47,7 +46,9 @@ class ReportMemory:
             address = self._driver.pin(_REPORTS_PER_BLOCK * REPORT_BYTES)
             ctypes.memset(address, 0, _REPORTS_PER_BLOCK * REPORT_BYTES)
             self._free.extend(address + REPORT_BYTES * i for i in range(1, _REPORTS_PER_BLOCK))
-        if _word(address).value == _WRITTEN:  # by a launch that nobody waited for
+        # By a launch that nobody waited for. That launch is over, and its word is not 1: until then its stream held the
+        # report by `check`.
+        if _word(address).value == _WRITTEN:
             ctypes.memset(address, 0, REPORT_BYTES)
         return address
 
@@ -86,9 +87,10 @@ class Report:
         self._stream = stream
         self._read = read
         self._lasting = lasting
-        self._over = False
         self._error: BaseException | None = None
         self.address = memory.take()
+        # Whether the address was given back. Last: where it is set, `__del__` gives the address back.
+        self._over = False
 
     def expect(self) -> None:
         """Note that a launch that may write the report was enqueued: its end is checked."""
@@ -115,7 +117,7 @@ class Report:
             raise error
 
     def __del__(self) -> None:
-        if not getattr(self, "_over", True):  # absent where __init__ failed
+        if not getattr(self, "_over", True):  # absent where `take` failed
             self._memory.give_back(self.address)
 
 

@@ -103,6 +103,7 @@ class Run(Generic[T]):
         self._error: BaseException | None = None
         self._result: Any = None
         self._observation: observers.Observation | None = None
+        # `own`: the leases of an operation that was begun before.
         # Last: an operation that is begun must have a run to give its leases back.
         self._own: list[Lease] = op.begin(composed=False) if own is None else own
 
@@ -110,7 +111,7 @@ class Run(Generic[T]):
         self._storages = self._written = self._kept = self._callbacks = self._trail = None
         self._allies: set[object] | None = None
 
-    @property
+    @property  # and no `_LazyList`, which the protocol `Holder` does not take for a set
     def allies(self) -> set[object]:
         """Holders whose leases do not conflict: this run's work is ordered behind theirs."""
         if self._allies is None:
@@ -123,7 +124,7 @@ class Run(Generic[T]):
         return self._leases
 
     def adopt(self, leases: list[Lease]) -> None:
-        """Hold these leases until the run completes."""
+        """Hold these leases until the run completes; one held twice is ended once."""
         self._leases += leases  # first: a lease that names a run must be among those that the run ends
         for lease in leases:
             lease.run = self
@@ -163,7 +164,7 @@ class Run(Generic[T]):
                 self._enqueue(op)
                 if followed or self._needs_end() or stream.lenders:
                     self._event = self._mark_end()
-                    stream.lead_lenders(self._event)
+                    stream.lead_lenders(self._event)  # streams of other libraries, whose memory it uses, wait for it
             except BaseException as error:
                 if self._error is None:
                     self._error = error
@@ -177,7 +178,9 @@ class Run(Generic[T]):
                     else:
                         holders[thread] = outer
             if self._event is None and self._error is not None and not isinstance(self._error, Exception):
-                self._event = self._mark_end()  # Ctrl-C came before the end was marked, but work may be enqueued
+                # Ctrl-C came before the end was marked, but work may be enqueued. An `Exception` that is not the
+                # operation's comes from `collect` or `begin_run`: there is no work yet.
+                self._event = self._mark_end()
             self.adopt(self._own)
             self.sequence = stream.sequence
         if self._observation is not None:
@@ -227,7 +230,7 @@ class Run(Generic[T]):
         """
         self.submit(followed=False)
         if self._error is not None:
-            return self.wait()
+            return self.wait()  # it raises the error
         if not self.done:
             end(self._leases)  # at once: later uses of the arguments are ordered behind this by their storages
             self.watch()
@@ -294,13 +297,12 @@ class Run(Generic[T]):
     def _mark_end(self) -> DriverEvent:
         stream = self.stream
         try:
-            event = stream.device.record_event(stream.driver)
+            return stream.device.record_event(stream.driver)
         except BaseException as error:
             # Enqueued work must be waited for all the same, or its memory would be freed while it runs.
             if self._error is None:
                 self._error = error
             return StreamIdle(stream.driver)
-        return event
 
     def abandon(self) -> None:
         """End the leases of a run that was never submitted."""
@@ -314,7 +316,7 @@ class Run(Generic[T]):
         Raises:
             BaseException: whatever the operation raised.
         """
-        op = cast("Operation[T]", self._op)
+        op = cast("Operation[T]", self._op)  # a run to be recorded is new: nothing has taken its operation
         self._op = None
         thread = threading.get_ident()
         outer = holders.get(thread)
@@ -335,10 +337,10 @@ class Run(Generic[T]):
     def release(self) -> None:
         """End the leases of a run that was recorded, or whose recording failed.
 
-        `kept` stays: the graph holds it.
+        `kept` stays: the graph holds it. `callbacks` are empty: a capture refuses them.
         """
         self.abandon()  # for a recording that failed before `record`; else it does nothing
-        for lease in (*self._own, *self._leases):
+        for lease in (*self._own, *self._leases):  # `_own` are not adopted if Ctrl-C ended `record`
             lease.give_back()
         self._leases = []
         self._storages = self._written = self._trail = None
@@ -382,7 +384,7 @@ class Run(Generic[T]):
             return False
         self.complete()
         if not self.done and self._claimed == threading.get_ident():
-            self._finish()  # a signal's handler asks, amid this thread's own completion, which it must not wait for
+            self._finish()  # a signal's handler asks amid the completion by its own thread: a wait would never end
         self._wait_settled()
         return True
 
@@ -401,7 +403,7 @@ class Run(Generic[T]):
                 return
             self._watched = True
         try:
-            if not event.notify(self.complete):
+            if not event.notify(self.complete):  # the driver has no thread that calls back
                 reactor().watch(self)
         except BaseException:  # Ctrl-C: it is uncertain whether somebody watches, and two watchers do no harm
             if not self.done:
@@ -432,7 +434,7 @@ class Run(Generic[T]):
                 if self._claimed:
                     return
                 self._claimed = threading.get_ident()
-                mine = True
+                mine = True  # no call between the two lines, where a signal could come and leave a claim without a run
             self._finish()
         except BaseException:
             if not mine:
@@ -485,7 +487,7 @@ class Run(Generic[T]):
         observation, self._observation = self._observation, None
         if observation is not None:
             observation.completed(self._error)
-        with _lock:
+        with _lock:  # a waiter that `when_done` adds is there before, or is called by `when_done`
             self.done = True
         self._wake()
 
@@ -544,7 +546,7 @@ class Run(Generic[T]):
         """Wait on this thread and return the outcome. After Ctrl-C the run goes on."""
         __tracebackhide__ = True
         event = self._event
-        if event is not None and not self._watched:
+        if event is not None and not self._watched:  # a watcher completes the run, and gives the event to the pool
             try:
                 self.raise_interrupt()
                 # `done` as well: another thread may complete the run; its event then stands for other work (`settle`).

@@ -1,4 +1,7 @@
-"""Kind of device to driver. The only file that names the sibling drivers."""
+"""Kind of device to driver. The only file that names the sibling drivers.
+
+A driver is imported when a device of its kind is first wanted: the bindings of CUDA take time, and may be absent.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from cuda_async.errors import NoDeviceError
 __all__ = ("ACCELERATOR", "NAMES", "borrow_driver", "count", "open_driver")
 
 ACCELERATOR: Final[DeviceKind] = "cuda"
-"""The kind of device that `Device(0)` and `device_count()` mean, and that is better than the CPU where there is one."""
+"""The kind of device of `Device(0)` and `device_count()`. A machine that has one prefers it to the CPU."""
 
 NAMES: Final[dict[str, DeviceKind]] = {"cpu": "host", "host": "host", "cuda": "cuda", "gpu": ACCELERATOR}
 """What people call the kinds of devices."""
@@ -37,7 +40,12 @@ def open_driver(kind: DeviceKind, ordinal: int) -> Driver:
 
 
 def borrow_driver(ordinal: int, context: int, owner: object) -> Driver:
-    """Open CUDA device `ordinal` in a context that somebody else owns.
+    """Open CUDA device `ordinal` in a context that another library owns.
+
+    Args:
+        ordinal: the device's number.
+        context: the handle of the context (`CUcontext`).
+        owner: an object that keeps the context alive; the driver holds it.
 
     Raises:
         NoDeviceError: this machine has no such device.

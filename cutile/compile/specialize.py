@@ -23,7 +23,7 @@ from cutile.ir.types import MutType, TensorType, TileType, Type
 _OPTIONS = "hints for the compiler are given as k(...).compile_options(ct.CompileOptions({}))"
 LAUNCH: dict[str, str] = {
     **{name: _OPTIONS.format(f"{name}=...") for name in CompileOptions.__dataclass_fields__},
-    "backend": "ct.use_backend(name) chooses for a block",
+    "backend": "ct.use_backend(name) chooses for a `with` block",
     "grid": "the grid of an operation is set with k(...).grid((x, y, z))",
     "num_ctas": _OPTIONS.format("num_cta_in_cga=2"),
     "num_stages": "how far loads run ahead the compiler decides",
@@ -35,8 +35,8 @@ LAUNCH: dict[str, str] = {
 }
 """How to write a launch's keyword of another library here, by that keyword.
 
-It stands here, since a call takes a keyword that is no parameter for a generic. `entry`, `autotune` and
-`CompileOptions` have tables of their own: the same keyword is written in another way there.
+It stands here, since a keyword of a call that is no parameter is looked up among the generics. `entry`, `autotune` and
+`CompileOptions` have tables of their own: the same keyword has another remedy there.
 """
 
 
@@ -53,6 +53,7 @@ class Specialization:
 
     parameters: Mapping[str, Type]
     generics: Mapping[str, Any]
+    # By a factory: a mapping has no hash, and a dataclass refuses such a default.
     pointers: Mapping[str, DTypeLike] = field(default_factory=lambda: NO_POINTERS)
     arrangement: Mapping[str, Arranged] = field(default_factory=dict[str, Arranged])
 
@@ -63,7 +64,7 @@ def generic_values(signature: Signature, flat: Sequence[Any] | None, named: Mapp
     Args:
         signature: the kernel's signature.
         flat: values of all generics, in declared order; None for none.
-        named: values of some generics by name, which come before those of `flat`.
+        named: values of some generics by name. They replace those of `flat`.
 
     Raises:
         GenericsError: too many or too few, an unknown name, or a value of the wrong kind.
@@ -89,7 +90,11 @@ def generic_values(signature: Signature, flat: Sequence[Any] | None, named: Mapp
 
 
 def _unknown(signature: Signature, name: str) -> GenericsError:
-    """The error of an unknown generic: most often a tile's extent is meant."""
+    """The error of a keyword that names no generic.
+
+    Its remedy is the launch's own way of writing the keyword (`LAUNCH`). Else it is the partition, if the kernel writes
+    a tensor: the caller most often means an extent of its tile.
+    """
     names = [generic.name for generic in signature.generics]
     output = next((each.name for each in signature.parameters if each.kind == "mut"), None)
     generics = f"its generics are {', '.join(names)}" if names else "it has no generics"
@@ -99,7 +104,7 @@ def _unknown(signature: Signature, name: str) -> GenericsError:
     elif output:
         remedy = f"the extents of a tile come from the partition: {output}.partition(...)"
     error = GenericsError(f"{signature.name} has no generic {name!r}; {generics}; {remedy}")
-    # A call that gives this name is told of a partition by names, too (`entry.py`).
+    # `entry.py` reads it, and adds the remedy of a partition whose extents have names.
     error.extent = name if output and name not in LAUNCH else ""
     return error
 
@@ -139,7 +144,9 @@ def _checked(signature: Signature, generic: Generic, value: Any) -> Any:
         except TypeError as error:
             raise GenericsError(f"{signature.name}: generic {generic.name!r}: {error}") from None
     if generic.kind == "shape":
+        # An int is a shape of one axis. Pyright: `isinstance` makes an Any a list of Unknown.
         extents = list[Any](value) if isinstance(value, tuple | list) else [value]  # pyright: ignore[reportUnknownArgumentType]
+        # A bool is an int for Python, and no extent.
         if not all(isinstance(each, int) and not isinstance(each, bool) for each in extents):
             raise GenericsError(f"{signature.name}: generic {generic.name!r} must be a tuple of ints, got {value!r}")
         return tuple(extents)
@@ -191,6 +198,12 @@ def specialize(
 ) -> Specialization:
     """The specialization for arguments with these facts.
 
+    Args:
+        signature: the kernel's signature.
+        facts: one for each launch parameter, in the signature's order.
+        bound: the caller's generics by name, as `generic_values` checked them.
+        max_divisibility: the largest alignment of tensors, in bytes, that types state.
+
     Raises:
         ArgumentError: an argument contradicts the signature; names the argument, what was expected, what came.
         GenericsError: generics are missing or contradict the arguments.
@@ -223,9 +236,9 @@ def _pointed(parameter: Parameter, fact: Fact, generics: Mapping[str, Any]) -> D
 
 def _bind_names(binder: _Binder, parameter: Parameter, fact: Fact) -> None:
     """Bind the generics that a parameter names to the values of its argument."""
-    if fact is None:
+    if fact is None:  # a scalar: the signature and the generics decide its type
         return
-    if isinstance(fact, PointerFacts):
+    if isinstance(fact, PointerFacts):  # one to another dtype than is declared was refused by `check_pointer`
         if isinstance(parameter.dtype, str):
             binder.bind(parameter.dtype, fact.dtype, f"the dtype of argument {parameter.title!r}")
         return
@@ -239,6 +252,7 @@ def _bind_names(binder: _Binder, parameter: Parameter, fact: Fact) -> None:
         )
     if parameter.extents is None:
         return
+    # The extents that a `Mut` declares are those of its tile: the kernel has one tile, and not the whole tensor.
     shape, what = (fact.layout.tile, "partition shape") if fact.layout.tile is not None else (fact.shape, "shape")
     if isinstance(parameter.extents, str):
         binder.bind(parameter.extents, tuple(shape), f"the {what} of argument {parameter.title!r}")
@@ -269,19 +283,19 @@ def _tensor_type(
     signature: Signature, parameter: Parameter, fact: TensorFacts, generics: Mapping[str, Any], max_divisibility: int
 ) -> Type:
     layout = fact.layout
-    alignment = max(layout.dtype.bits // 8, min(layout.alignment, max_divisibility))  # as in `declared.py`
+    # Bytes. Elements are aligned to their own size at least, as in `cap_alignment` (`declared.py`).
+    alignment = max(layout.dtype.bits // 8, min(layout.alignment, max_divisibility))
     extents: tuple[int | None, ...] = (None,) * len(fact.shape)
-    if parameter.kind != "mut" and parameter.extents is not None:
+    if parameter.kind != "mut" and parameter.extents is not None:  # of a `Mut` they are the tile's (`_bind_names`)
         declared = parameter.extents
-        extents = (
-            tuple(generics[declared])  # one generic for the whole shape
-            if isinstance(declared, str)
-            else tuple(
-                generics[each] if isinstance(each, str) else None if isinstance(each, NamedExtent) else each
-                for each in declared
-            )
-        )
-    # Part of the type, so that loads of a tensor without elements fold to their padding: no target meets such a tensor.
+        if isinstance(declared, str):  # one generic for the whole shape
+            extents = tuple(generics[declared])
+        else:
+            # Each launch compares the extents of one name (`Signature.agreements`). Nothing is compiled for them.
+            constants = [None if isinstance(each, NamedExtent) else each for each in declared]
+            extents = tuple(generics[each] if isinstance(each, str) else each for each in constants)
+    # The type has the zero, so that passes fold a load of a tensor without elements to its padding. So no target has to
+    # generate code for such a tensor.
     extents = tuple(0 if axis in layout.empty else extent for axis, extent in enumerate(extents))
     # A `SharedMut` is not stable: any tile block may write it while the kernel runs.
     tensor = TensorType(layout.dtype, extents, layout.strides, alignment, stable=parameter.kind != "shared")

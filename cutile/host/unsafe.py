@@ -47,7 +47,7 @@ def borrow_raw_parts(
     """A tensor over memory that somebody else owns and frees.
 
     Args:
-        address: the address of the element at index 0 of every axis.
+        address: the address of the element at index 0 of every axis; positive also where there are no elements.
         shape, dtype: the elements.
         device: where the memory is.
         strides: in elements; row-major if None.
@@ -67,6 +67,7 @@ def borrow_raw_parts(
     extents, steps = _layout(shape, strides, "borrow_raw_parts")
     start = _positive(address, "borrow_raw_parts")
     element = element_type(dtype, "borrow_raw_parts")
+    # The storage of foreign memory begins at address 0 (`ForeignStorage`), so that the offset is the address.
     storage = ForeignStorage(device, owner, span=byte_span(start, element, extents, steps))
     return Tensor(View(storage, start, element, extents, steps))
 
@@ -84,7 +85,8 @@ def from_raw_parts(
     Args:
         address: a result of `stream.driver.allocate`; on a GPU also of cuMemAllocAsync or cuMemAlloc.
         num_bytes: the size of the allocation.
-        shape, dtype, strides: the elements, from its first byte on; row-major if `strides` is None.
+        shape, dtype: the elements, from the allocation's first byte on.
+        strides: in elements; row-major if None. A negative one would lead to bytes before the allocation.
         stream: where it was allocated, and will be freed.
 
     Raises:
@@ -101,9 +103,8 @@ def from_raw_parts(
     """
     extents, steps = _layout(shape, strides, "from_raw_parts")
     element, start = element_type(dtype, "from_raw_parts"), _positive(address, "from_raw_parts")
-    size = element.bits // 8
-    reach = sum((extent - 1) * step for extent, step in zip(extents, steps, strict=True))
-    if min(steps, default=0) < 0 or (reach + 1) * size > num_bytes:
+    begin, end = byte_span(0, element, extents, steps)  # bytes of the allocation
+    if begin < 0 or end > num_bytes:
         raise ArgumentError(
             f"from_raw_parts: elements of shape {extents} and strides {steps} do not lie in {num_bytes} bytes"
         )

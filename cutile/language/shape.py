@@ -1,8 +1,12 @@
-"""Shapes by upstream's names.
+"""Shapes by the names of upstream, the cuTile crates for Rust.
 
 Queries, scalars as tiles, tiles side by side and parts of tiles.
 
-A shape is a tuple; of a tensor its extents are i32 scalars where they are not known when the kernel is compiled.
+A shape is a tuple of extents. A tensor's extent is a constant if the kernel is compiled for it, else an i32 scalar.
+
+The bodies are empty: `declare.py` says what gives a call its meaning. A composition is made of other operations, and no
+backend knows it. In the examples `run` runs an expression as a kernel. Its tile `x` was loaded from the tensor `x_in`
+(`tests/docs/examples.py`).
 """
 
 from __future__ import annotations
@@ -80,19 +84,19 @@ def tile_to_scalar(x: Tile) -> Tile:
 
 @operation
 def permute_array(values: tuple[T, ...], axes: tuple[int, ...]) -> tuple[T, ...]:
-    """A tuple of indices in another order.
+    """The entries of a tuple in another order.
 
     Entry `k` of the result is `values[axes[k]]`.
 
     Args:
-        values: a tuple.
+        values: a tuple, such as a shape or an index.
         axes: constants: each position of `values` once.
 
     Returns:
         A tuple as long as `values`.
 
     Raises:
-        KernelTypeError: the axes are no order of the entries.
+        KernelTypeError: `axes` has a position twice, lacks one, or has another length than `values`.
 
     Example:
         >>> run(lambda x: x.reshape(ct.permute_array((1, 4), (1, 0))).reshape((4,)), [1.0, 2.0, 3.0, 4.0])
@@ -106,7 +110,7 @@ def get_tensor_shape(x: Tensor | Mut | SharedMut) -> tuple[int, ...]:
     """The extents of a whole tensor, also of one that is cut into tiles.
 
     Args:
-        x: a tensor, or a `Mut`, whose whole tensor is meant.
+        x: a tensor, a `Mut` or a `SharedMut`. Of a `Mut` they are the extents of the tensor, not of the tile.
 
     Returns:
         One extent for each axis: a constant where it is known, else an i32 scalar.
@@ -176,12 +180,12 @@ def cat(x: Any, y: Any = None, axis: int | None = None) -> Tile:
 
 @operation
 def extract(x: Tile, index: tuple[int | Tile, ...], shape: tuple[int, ...]) -> Tile:
-    """A part of a tile. The index counts parts of this shape.
+    """A part of a tile, which consists of parts of `shape`: the one at `index`.
 
     Args:
         x: a tile.
         index: one integer for each axis, counted in parts; a scalar outside is taken for the nearest part.
-        shape: of the part: constants that divide the tile's extents.
+        shape: the part's extents: constants that divide the tile's.
 
     Returns:
         A tile of `shape`.
@@ -198,7 +202,7 @@ def extract(x: Tile, index: tuple[int | Tile, ...], shape: tuple[int, ...]) -> T
 
 @composition()
 def insert(x: Tile, part: Tile, index: tuple[int | Tile, ...]) -> Tile:
-    """`x` with one part replaced by `part`. The index counts parts of this shape.
+    """`x` with one part replaced by `part`. The index counts parts of that size.
 
     The counterpart of `extract`.
 
@@ -267,7 +271,7 @@ def roll(x: Tile, shift: int, axis: int) -> Tile:
 
 @composition()
 def repeat(x: Tile, count: int, axis: int) -> Tile:
-    """Each element so many times along a constant `axis`, as in `numpy.repeat`.
+    """Each element `count` times in a row along a constant `axis`, as `numpy.repeat`.
 
     Args:
         x: a tile.
@@ -293,7 +297,7 @@ def broadcast(x: Tile | float, shape: tuple[int, ...]) -> Tile:
 
     Args:
         x: a tile, a scalar or a number.
-        shape: constant extents, each at least 1. Each equals the tile's, unless the tile's is 1.
+        shape: constant extents, each at least 1. An axis of `x` keeps its extent, unless that is 1.
 
     Returns:
         A tile of `shape`, of the dtype of `x`.
@@ -341,7 +345,7 @@ def permute(x: Tile, axes: tuple[int, ...]) -> Tile:
         A tile whose axis `k` has the extent of axis `axes[k]` of `x`.
 
     Raises:
-        KernelTypeError: the axes are no order of those of `x`.
+        KernelTypeError: `axes` has an axis twice, lacks one, or has another length than the shape of `x`.
 
     Example:
         >>> run(lambda x: ct.permute(x.reshape((2, 2)), (1, 0)).reshape((4,)), [1.0, 2.0, 3.0, 4.0])

@@ -12,7 +12,7 @@ import cutile as ct
 from cutile import api, bf16, f16, f32, f64, i32
 from cutile.backend.cuda.backend import BACKEND as CUDA
 from cutile.backend.cuda.build import to_llvm
-from cutile.backend.cuda.explain import Resident, plan, resident_blocks
+from cutile.backend.cuda.explain import Resident, plan, products, resident_blocks
 from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions, Target
 from cutile.backend.registry import backend
@@ -157,6 +157,27 @@ def test_the_width_of_a_gather_is_told(index: str, words: str) -> None:
     )
     lowered = lower(request, run_passes(front(request).function), False)
     assert f"x: {words}" in dict(plan(lowered, architecture("sm_90a")))["loads"]
+
+
+@pytest.mark.parametrize("target", [HOPPER, AMPERE])
+def test_products_have_the_names_that_the_author_gave(target: Target) -> None:
+    """Also where the names end with digits."""
+    two = kernel(
+        "def two(z: Mut, x: Tensor, y: Tensor):\n"
+        "    i, j, _ = ct.get_tile_block_id()\n"
+        "    q1 = ct.constant(0.0, (64, 64), ct.f32)\n"
+        "    q_2 = ct.constant(0.0, (64, 64), ct.f32)\n"
+        "    for k in range(ct.num_tiles(x.partition((64, 64)), 1)):\n"
+        "        a, b = x.partition((64, 64)).load((i, k)), y.partition((64, 64)).load((k, j))\n"
+        "        q1 = ct.mma(a, b, q1)\n"
+        "        q_2 = ct.mma(a, b + b, q_2)\n"
+        "    z.store(q1 + q_2)\n"
+    )
+    x = api.meta((512, 512), f16)
+    request = request_of(two(api.meta((512, 512)).partition((64, 64)), x, x), target)
+    lowered = lower(request, run_passes(front(request).function), False)
+    lines = products(lowered, architecture(target.arch))
+    assert [re.split("[ :]", line)[0] for line in lines] == ["q1", "q_2"]
 
 
 def test_accesses_by_address_name_the_tensor() -> None:

@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 
-from cuda_async import CudaGraph, Device, DeviceOp, ExecutionContext, SingleStream, Storage, Stream, Use, unsafe
+from cuda_async import (
+    CudaGraph,
+    Device,
+    DeviceOp,
+    ExecutionContext,
+    OutOfMemoryError,
+    SingleStream,
+    Storage,
+    Stream,
+    Use,
+    unsafe,
+)
 from cuda_async.core.report import REPORT_BYTES, Report, ReportMemory
 from tests.cuda_async.work import Affine, Read, launch_affine, words
 
@@ -367,3 +378,18 @@ def test_launches_that_nobody_waits_for_are_looked_at_now_and_then(launches: Lau
     assert len(launches.addresses) <= 4 * 64
     assert launches.driver.events <= 2
     assert [launches.tell() for _ in range(2)] == ["WentWrongError(3)", "None"]
+
+
+def test_a_report_that_cannot_be_had_leaves_nothing_to_give_back(stream: Stream, monkeypatch: Any) -> None:
+    """Its finalizer finds no address, and raises nothing."""
+
+    def pin(nbytes: int) -> int:
+        raise OutOfMemoryError(2, "OUT_OF_MEMORY", "no page-locked memory")
+
+    monkeypatch.setattr(stream.device.driver, "pin", pin)
+    unraisable: list[Any] = []
+    monkeypatch.setattr("sys.unraisablehook", unraisable.append)
+    with pytest.raises(OutOfMemoryError):
+        Report(ReportMemory(stream.device.driver), stream.driver, read, lasting=False)
+    gc.collect()
+    assert not unraisable

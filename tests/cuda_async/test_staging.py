@@ -77,3 +77,19 @@ def test_what_a_worker_failed_at_is_no_failure_of_later_copies() -> None:
         there_and_back(device)
     for _ in range(2):
         np.testing.assert_array_equal(there_and_back(device), np.arange(COUNT))
+
+
+def test_a_copy_waits_for_its_own_chunks_alone() -> None:
+    """A copy of two chunks records two of three events: the third may stand for the failure of another copy."""
+    driver = SimDriver(seed=2)
+    device = Device.from_driver(driver)
+    stream = device.new_stream()
+    storage = words(*range(32)).sync_on(stream)  # 128 bytes: two chunks
+    events = [device.borrow_event() for _ in range(12)]  # as many as two copies at once leave in the pool
+    for event in events:
+        device.return_event(event)
+    for call in range(1, 11):
+        driver.fail("run:call", at=call)
+        with pytest.raises(DeviceError):
+            there_and_back(device)
+        np.testing.assert_array_equal(Read(storage).sync_on(stream), np.arange(32))

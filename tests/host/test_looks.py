@@ -165,6 +165,14 @@ def test_adopted_memory_is_freed_once() -> None:
     assert sim.memory_info().used == 0
 
 
+@pytest.mark.parametrize(("shape", "strides"), [((0, 100), (1, 1)), ((100, 0), None), ((1, 16), (-8, 1)), ((), None)])
+def test_raw_parts_are_as_large_as_their_elements(shape: tuple[int, ...], strides: tuple[int, ...] | None) -> None:
+    """A tensor without elements has no bytes. The stride of an axis with one element leads nowhere."""
+    stream = Device.host().new_stream()
+    tensor = from_raw_parts(stream.driver.allocate(64), 64, shape, f32, stream, strides)
+    assert tensor.to_numpy().sync().shape == shape
+
+
 def test_raw_parts_that_make_no_sense(host: Device) -> None:
     stream = host.new_stream()
     with pytest.raises(ArgumentError, match=re.escape("shape (4, 5) and strides (5, 1) do not lie in 64 bytes")):

@@ -27,14 +27,16 @@ from cutile import (
     TuningError,
     api,
     autotune,
+    f16,
     f32,
     f64,
 )
 from cutile.bench import BenchOptions
+from cutile.dtypes import DTypeLike
 from cutile.launch.searching import Configuration
 from cutile.tune import Autotuner, DisagreementWarning, choices
 from cutile.tune import launches as searches
-from cutile.tune.memory import Output, difference
+from cutile.tune.memory import Backup, Output, Region, difference
 from tests.support.kernels import define, kernel
 from tests.support.programs import GEMM
 
@@ -382,6 +384,16 @@ def test_results_are_compared_at_any_scale(scale: float) -> None:
     assert difference(output, first, far) == f"y[1] is {scale} in place of {2 * scale}"
 
 
+@pytest.mark.parametrize("first", [0.0, 1.0, -1.0, np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("second", [0.0, 1.0, -1.0, np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("dtype", [f16, f32, f64])
+def test_infinities_and_nans_agree_with_themselves_alone(first: float, second: float, dtype: DTypeLike) -> None:
+    output = Output("y", dtype, (2,), (1,), 0)
+    results = [np.array([each, 1.0], dtype.numpy).view(np.uint8) for each in (first, second)]
+    agree = first == second or (np.isnan(first) and np.isnan(second))
+    assert (difference(output, *results) is None) == agree
+
+
 def test_a_kernel_that_ran_before_is_searched_all_the_same() -> None:
     y = api.zeros((4096,), f32).sync()
     add_two(y.mut.partition((1024,))).sync()  # with its defaults, which are a plan of their own
@@ -469,6 +481,20 @@ def test_memory_that_does_not_suffice_is_said_in_bytes(monkeypatch: pytest.Monke
     assert tuner.run(lambda config: add_two(y.mut.partition((config.B,)))).ranking  # the copy is on the host
     monkeypatch.undo()
     assert (values(y) == 0).all()
+
+
+def test_memory_without_bytes_is_put_back_from_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    y = api.zeros((4,), f32).sync()
+
+    def allocate(stream: object, nbytes: int) -> Storage:
+        raise OutOfMemoryError(2, "OUT_OF_MEMORY", "no more")
+
+    monkeypatch.setattr(Storage, "allocate", allocate)
+    backup = Backup("add_two", Device.host().new_stream())
+    backup.keep([Region("y", y.storage, 16, 16), Region("y", y.storage, 0, 8)])
+    api.fill(y, 3.0).sync()
+    backup.restore()
+    assert y.to_numpy().sync().tolist() == [0.0, 0.0, 3.0, 3.0]
 
 
 def test_what_addresses_lead_to_cannot_be_copied() -> None:

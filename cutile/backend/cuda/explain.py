@@ -3,12 +3,9 @@
 The plan is rows of a heading and a text, read from operations and facts; nothing is decided here. `plan` says what the
 lowered kernel does, which instruction makes each product, and which plans were refused, with the remedies for a
 kernel's author. `explain` adds the toolchain's report: registers, spills, and the thread blocks that fit.
-
-The limits of a multiprocessor are in the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
-The rule is the occupancy calculator's: a warp's registers are allocated in units of 256, in one of the four parts of a
-multiprocessor.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,7 +29,7 @@ from cutile.backend.cuda.ops.pipeline import BufferType, Pipeline, PipelineType
 from cutile.backend.cuda.ops.roles import FirstTile, KSplits, NextTile, Roles, SetMaxRegisters, TileIndex
 from cutile.backend.cuda.smem_layout import STEP_BYTES
 from cutile.backend.cuda.smem_sizes import F64_STEP, tensor_cores
-from cutile.backend.cuda.target import Architecture, Lack, Refusal, architecture
+from cutile.backend.cuda.target import RESIDENT_LIMITS, Architecture, Lack, Refusal, architecture
 from cutile.backend.cuda.wgmma_instructions import MMA_ATOMS
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import is_tile
@@ -64,7 +61,7 @@ REMEDIES = {
     Lack.CONTIGUOUS_AXIS: "Pass a tensor with a stride of 1",
     Lack.DTYPES: "Use operands of f16, bf16, tf32 or 8 bits",
     Lack.K_MAJOR: "Store that operand with K contiguous",
-    Lack.LOADS_BY_TMA: "TMA loads rows at multiples of 16 bytes: pad the tensor's",
+    Lack.LOADS_BY_TMA: "TMA loads rows at multiples of 16 bytes: pad the tensor's rows",
     Lack.LOADS_IN_LOOP: "Load operands in the loop, and compute on the product instead",
     Lack.NO_ADDRESSES: "Use partitions in place of pointers",
     Lack.NO_ASSERTIONS: "Make the index provable, or state it in preconditions",
@@ -102,6 +99,7 @@ def _mma_sync(left: DTypeLike, right: DTypeLike, sums: DTypeLike, arch: Architec
     capability = (arch.major, arch.minor)
     if left is f64:
         staged = -(-depth // F64_STEP) * F64_STEP  # zeros fill the last step
+        # The widest of the depths that divides the tile's (PTX ISA: m16n8k4, k8 and k16 of f64 are from sm_90 on).
         k = next(k for k in (16, 8, 4) if staged % k == 0)
         return f"mma.sync m16n8k{k} f64 -> f64" if capability >= (9, 0) else "mma.sync m8n8k4 f64 -> f64"
     # There are no products of 8-bit floats before sm_89, nor of single warps on sm_90: they are converted to f16.
@@ -113,9 +111,10 @@ def _mma_sync(left: DTypeLike, right: DTypeLike, sums: DTypeLike, arch: Architec
 
 
 def _dot(op: Dot, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str]]:
-    columns, notes = layout.cover[1], list[str]()
+    columns, notes = layout.cover[1], list[str]()  # of the instruction, which may reach beyond the tile's edge
     if op.promote_columns:
         notes.append(f"added up in f32, {op.promote_columns} columns at a time")
+    # `a_from_registers`: it lies across K in shared memory. `from_registers`: it is a tile in registers already.
     if op.a_from_registers:
         notes.append("the left operand transposed by way of registers")
     if op.from_registers:
@@ -154,18 +153,20 @@ _INSTRUCTIONS: dict[type[Op], Callable[[Any, Layout, Architecture], tuple[str, S
 def products(function: Function, arch: Architecture) -> list[str]:
     """A line for each product: its result, its instruction, how it is fed.
 
-    Products with one line and one instruction are one: a loop that was rotated has a copy of each.
+    Equal lines are one line: a rotated loop has a copy of each product.
     """
     layouts = layouts_of(function)
+    names = {value.name for op in function.walk() for value in (*op.operands, *op.results)}
     lines: dict[str, None] = {}
     for op in function.walk():
         describe = _INSTRUCTIONS.get(type(op))
         if describe is None:
             continue
         instruction, notes = describe(op, layouts[op.attributes["layout"]], arch)
-        # Products of one shape may be copies, whose results are named apart: `acc`, `acc_1`.
+        # In a function that was read from its text a copy of `acc` is `acc_1` (`ir/text.py`).
         full_name = op.result.name or next((x.name for x in op.operands if is_tile(x) and x.name), "product")
-        name = full_name.rstrip("0123456789").rstrip("_")
+        stem = re.sub(r"_\d+$", "", full_name)
+        name = stem if stem in names else full_name
         place = f" (line {op.location.line})" if op.location else ""
         lines["; ".join([f"{name}{place}: {instruction}", *notes])] = None
     return list(lines)
@@ -174,7 +175,7 @@ def products(function: Function, arch: Architecture) -> list[str]:
 def is_f32_by_fma(function: Function) -> bool:
     """Whether an f32 product goes by FMA where tf32 would take the tensor cores."""
     return any(
-        isinstance(op, SimtMma)
+        isinstance(op, SimtMma)  # of f32 alone
         or (isinstance(op, StagedMma) and op.dtype is f32 and not op.rounds)
         or (isinstance(op, Mma) and op.a.tile.dtype is f32)
         for op in function.walk()
@@ -195,11 +196,12 @@ def plan(function: Function, arch: Architecture) -> tuple[Row, ...]:
     rows += [("pipelines", line) for line in _pipelines(ops)]
     rows.append(("warps", _warps(function, ops)))
     rows.append(("schedule", _schedule(function, ops)))
-    rows += [("loads", line) for line in [*_bulk_loads(ops), *loads]]
+    rows += [("loads", line) for line in loads]
     rows += [("epilogue" if rows[0][0] == "products" else "stores", line) for line in [*_bulk_stores(ops), *stores]]
     if relaxed := function.facts.get(FACT):
         rows.append(("fast math", "; ".join(relaxed)))
     reasons = [*_refused(function), *_narrow(ops)]
+    # A refusal that names tf32 has the same remedy.
     if is_f32_by_fma(function) and not any("tf32" in each for each in reasons):
         reasons.append("products of f32 keep off the tensor cores, which would round them: convert operands to ct.tf32")
     rows += [("why not better", line) for line in dict.fromkeys(reasons)]
@@ -218,13 +220,14 @@ def unused(function: Function, lowered: Function, options: CompileOptions, arch:
     yield from _other_cluster(function, lowered, options.num_cta_in_cga, arch)
     facts, splits = lowered.facts, next((op for op in ops if isinstance(op, KSplits)), None)
     warps, pieces = options.num_worker_warps, options.num_pieces or 1
-    # With ping-pong the number is of one tile block, and a thread block has two at a time.
+    # With ping-pong the number is of one tile block, and a thread block has two at a time. Other plans with warp
+    # specialisation (the fact `computing`) are refused where the number is not theirs.
     if warps not in (None, facts["warps"], facts["warps"] // 2 if "computing" in facts else None):
         most = arch.max_threads // 32
         why = f"a thread block has {most} at most" if warps > most else "the number is a power of two"
         yield f"num_worker_warps={warps}: {facts['warps']} are taken, since {why}"
     if splits is None and pieces > 1:
-        why = str(facts.get("divided", "")).removeprefix("no: ") or _reason(facts, Lack.PIECES)
+        why = _divided(facts) or _reason(facts, Lack.PIECES)
         yield f"num_pieces={pieces}: {why or 'this plan divides the iterations of no product'}"
     elif splits is not None and splits.most < pieces:
         yield f"num_pieces={pieces}: up to {splits.most} are taken, the most that there are"
@@ -233,13 +236,18 @@ def unused(function: Function, lowered: Function, options: CompileOptions, arch:
 
 
 def _ahead(lowered: Function) -> dict[str | None, tuple[int, str]]:
-    """Iterations by which a tensor's loads are begun ahead, and why no more."""
+    """Iterations by which a tensor's loads are begun ahead, and why no more.
+
+    All stages but the one that is read are ahead.
+    """
     ahead: dict[str | None, tuple[int, str]] = {}
     for op in lowered.walk():
-        if isinstance(op, TmaLoad) and isinstance(op.pipeline.type, PipelineType):
+        if isinstance(op, TmaLoad):
+            assert isinstance(op.pipeline.type, PipelineType)
             ahead[op.x.name] = op.pipeline.type.stages - 1, "as far as stages fit"
         elif isinstance(op, StageTile) and not op.held:
-            ahead[op.x.name] = op.stage[1] - 1, "as far as stages fit"
+            _, stages, _ = op.stage
+            ahead[op.x.name] = stages - 1, "as far as stages fit"
         elif isinstance(op, For):  # the next iteration's tile is what this one yields
             carried = set(op.body.terminator.operands)
             carried |= {
@@ -247,6 +255,7 @@ def _ahead(lowered: Function) -> dict[str | None, tuple[int, str]]:
             }
             for load in op.body.operations:
                 if isinstance(load, LoadTile | LoadView) and load.result in carried:
+                    # Stages count where the tensor has some as well.
                     ahead.setdefault(load.x.name, (1, "since its tile waits in registers"))
     return ahead
 
@@ -308,7 +317,7 @@ def _pipelines(ops: Sequence[Op]) -> Iterator[str]:
         if isinstance(op, TmaLoad):
             fills.setdefault(op.pipeline, {})[op.x.name] = None
     for op in ops:
-        if isinstance(op, Pipeline) and op.buffers:
+        if isinstance(op, Pipeline) and op.buffers:  # those without hand over tile numbers and verdicts
             nbytes = 0
             for buffer in op.buffers:
                 assert isinstance(buffer.type, BufferType)
@@ -318,6 +327,7 @@ def _pipelines(ops: Sequence[Op]) -> Iterator[str]:
                 nbytes += size
             names = ", ".join(fills.get(op.result, {})) or "operands"
             yield f"{names}: {_counted(op.stages, 'stage')} of {kilobytes(nbytes)}, filled by TMA"
+    # Tiles of one iteration lie in one stage, whose memory begins at `offset`: they share a line.
     places: dict[tuple[Any, ...], dict[str, None]] = {}
     for op in ops:
         if isinstance(op, StageTile):
@@ -376,7 +386,8 @@ def _schedule(function: Function, ops: Sequence[Op]) -> str:
         where = "shared memory of a cluster" if cluster > 1 else "a workspace"
         parts.append(f"split-K: up to {pieces.most} thread blocks to a tile, whose sums meet in {where}")
     elif "division" in facts:
-        most = max(tiles for tiles, *_ in facts["division"][1])
+        _, divisions = facts["division"]  # as of `SplitKVariants`
+        most = max(tiles for tiles, *_ in divisions)
         parts.append(f"split-K in launches of up to {most} tiles")
     if cluster > 1 and pieces is None and "blocks_per_tile" not in facts:
         parts.append(f"clusters of {cluster} share operands (TMA multicast)")
@@ -384,14 +395,6 @@ def _schedule(function: Function, ops: Sequence[Op]) -> str:
         where = "" if facts["early"] == "always" else "in graphs "
         parts.append(f"{where}starts before the kernel ahead has ended (programmatic dependent launch)")
     return "; ".join(parts)
-
-
-def _bulk_loads(ops: Sequence[Op]) -> Iterator[str]:
-    """Tensors that TMA loads without a pipeline."""
-    if not any(isinstance(op, Pipeline) for op in ops):
-        names = dict.fromkeys(op.x.name for op in ops if isinstance(op, TmaLoad))
-        if names:
-            yield f"{', '.join(names)} by TMA"
 
 
 def _bulk_stores(ops: Sequence[Op]) -> Iterator[str]:
@@ -418,10 +421,11 @@ def _accesses(ops: Sequence[Op], kinds: tuple[type[Op], ...]) -> list[str]:
             wide = f"{width * tile.dtype.bits // 8} bytes a thread at once" if width > 1 else "element by element"
             names.setdefault(f"{wide}, by address", {})[_tensor_at(op.pointers, makers)] = None
         elif isinstance(op, kinds) and isinstance(op, StoreCompacted):
+            # It has an address and no tensor. Its elements are the chosen ones (`compaction.py`).
             names.setdefault("put side by side in shared memory, neighbours by neighbouring lanes", {})["chosen"] = None
         elif isinstance(op, kinds) and not (tile := _accessed(op)).is_scalar:
-            vector = op.attributes.get("vector")
-            nbytes = tile.dtype.bits // 8 * (vector[1] if vector else 1)
+            _, width = op.attributes.get("vector") or (0, 1)  # the axis, and elements along it
+            nbytes = tile.dtype.bits // 8 * width
             names.setdefault(f"{_counted(nbytes, 'byte')} a thread at once", {})[op.operands[0].name or "view"] = None
     return [f"{', '.join(each)}: {width}" for width, each in names.items()]
 
@@ -434,7 +438,7 @@ def _tensor_at(addresses: Value, makers: Mapping[Value, Op]) -> str:
         op = makers.get(value)
         if isinstance(op, TensorAddress):
             names[op.x.name or "view"] = None
-        elif op is not None:  # an address is the tensor's own plus an offset, which comes from an i64
+        elif op is not None:  # an address is the sum of a tensor's own (u64) and an offset (i64): the u64 leads on
             tiles = (operand for operand in op.operands if isinstance(operand.type, TileType) and operand not in values)
             values += [tile for tile in tiles if tile.tile.dtype is u64]
     return ", ".join(names) or "pointers"
@@ -459,7 +463,7 @@ def _narrow(ops: Sequence[Op]) -> Iterator[str]:
 
 
 def _why_narrow(kind: Type) -> str:
-    """Why accesses to a tensor are narrow; empty where it is for the tile."""
+    """The tensor's reason for narrow accesses; empty where the tile is the reason."""
     tensor = kind.tensor if isinstance(kind, MutType) else kind
     if not isinstance(tensor, TensorType) or not tensor.shape:
         return ""
@@ -488,31 +492,24 @@ def _refused(function: Function) -> Iterator[str]:
             continue
         remedies.add(advice)
         yield f"{in_words(name)}: {reason}{'. ' + advice if advice else ''}"
-    # The fact `computing` is of warp specialisation, which loads ahead by TMA.
+    # A plan with warp specialisation (the fact `computing`) loads ahead by TMA.
     if refused and multiplies and not staged and "computing" not in facts:
         yield (
             "no loop of products runs ahead of its loads (cp.async): operands are to be loaded in the loop, "
             "with 16-byte rows, at indices that it does not carry, and to fit shared memory twice"
         )
-    why = str(facts.get("divided", "")).removeprefix("no: ")
-    several = any(reason.kind is Lack.ONE_PRODUCT for _, reason in refused)  # which says of split-K, too
+    why = _divided(facts)
+    # The remedy of that refusal names split-K as well.
+    several = any(reason.kind is Lack.ONE_PRODUCT for _, reason in refused)
     if why and not several and "division" not in facts and not any(isinstance(op, KSplits) for op in function.walk()):
         yield f"split-K: {why}"
 
 
-_RESIDENT: dict[tuple[int, int], tuple[int, int]] = {
-    (8, 0): (2048, 32),
-    (8, 6): (1536, 16),
-    (8, 7): (1536, 16),
-    (8, 9): (1536, 24),
-    (9, 0): (2048, 32),
-    (10, 0): (2048, 32),
-    (10, 3): (2048, 32),
-    (11, 0): (1536, 24),
-    (12, 0): (1536, 24),
-    (12, 1): (1536, 24),
-}
-"""Threads and thread blocks of a multiprocessor, by compute capability."""
+def _divided(facts: Mapping[str, Any]) -> str:
+    """The plan's words on split-K, without the "no: " of a refusal; "" for none."""
+    return str(facts.get("divided", "")).removeprefix("no: ")
+
+
 PARTS = 4
 """Parts of a multiprocessor, each with a quarter of the registers."""
 REGISTER_UNIT = 256
@@ -535,6 +532,8 @@ class Resident:
 def resident_blocks(arch: Architecture, threads: int, registers: int, shared_bytes: int) -> Resident | None:
     """The thread blocks that a multiprocessor holds.
 
+    The rule is the occupancy calculator's: a warp's registers are allocated in units, in one of four parts.
+
     None for an architecture whose limits are not known here.
 
     Args:
@@ -548,13 +547,14 @@ def resident_blocks(arch: Architecture, threads: int, registers: int, shared_byt
         >>> resident_blocks(architecture("sm_90a"), 256, 128, 70_000)
         Resident(blocks=2, limit='registers')
     """
-    limits = _RESIDENT.get((arch.major, arch.minor))
+    limits = RESIDENT_LIMITS.get((arch.major, arch.minor))
     if limits is None:
         return None
     max_threads, max_blocks = limits
     warps = -(-threads // 32)
+    # A log without a line of registers counts as 0 (`read_log`): a warp has one unit at least.
     warp_registers = -(-max(registers, 1) * 32 // REGISTER_UNIT) * REGISTER_UNIT
-    blocks_by = {
+    blocks_by = {  # the system's bytes are a part of each block's, and of the multiprocessor's
         "registers": arch.registers // PARTS // warp_registers * PARTS // warps,
         "shared memory": (arch.shared_bytes + SYSTEM_BYTES) // (shared_bytes + SYSTEM_BYTES),
         "threads": max_threads // (warps * 32),
@@ -584,7 +584,7 @@ def explain(facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
         if resident is not None:
             blocks = f"{resident.blocks} thread block{'' if resident.blocks == 1 else 's'}"
             rows.append(("residency", f"{blocks} on a multiprocessor, limited by {resident.limit}"))
-            # The compiler's own number of thread blocks, which it hopes for, is no option of the user's.
+            # The compiler's own estimate (`may_have_fewer_blocks`) is no option of the user's.
             if resident.blocks < facts["min_blocks"] and not facts.get("may_have_fewer_blocks"):
                 unused.append((NOT_USED, f"occupancy={facts['min_blocks']}: {blocks} fit, limited by {resident.limit}"))
     return (*rows, *unused, *(reasons or [("why not better", "no better plan was refused")]))

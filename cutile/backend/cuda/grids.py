@@ -49,6 +49,11 @@ class GpuStream(Protocol):
     sm_margin: int
     """Multiprocessors that kernels with a persistent grid leave free."""
 
+    @property
+    def device(self) -> Any:
+        """The stream's device: a key of what a kernel has loaded there."""
+        ...
+
     def load_function(
         self, image: bytes, entry: str, shared_bytes: int, *, early: Literal["never", "in graphs", "always"] = "never"
     ) -> Any:

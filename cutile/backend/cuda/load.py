@@ -29,6 +29,8 @@ from cutile.backend.interface import Argument, Executable, Grid, Loaded, Packed,
 from cutile.conversion import bits_of
 from cutile.dtypes import STORAGE_DTYPES, DTypeLike, bf16, f16
 
+# Formats of `struct` by dtype. A float that `struct` lacks travels as its bits (`_as_bits`). So does f16, of which
+# `struct` refuses numbers that round to infinity.
 _CODES: dict[str, str] = {
     "bool": "?",
     "i8": "b",
@@ -47,9 +49,9 @@ _CODES: dict[str, str] = {
 
 
 def _code(parameter: Parameter) -> str:
-    """How a value is packed.
+    """The format of a parameter's packed value.
 
-    A 0 is packed for a tensor map: a launch points to the map where it lies.
+    A tensor map is not packed. Its address stands in the array of addresses (`_point`), and a 0 among the values.
     """
     return "Q" if parameter.kind in ("pointer", "workspace", "report", "tensor_map") else _CODES[parameter.dtype.name]
 
@@ -67,6 +69,9 @@ class CudaLoaded(Loaded[GpuStream]):
     """A kernel on any number of devices.
 
     The image is loaded on each at its first launch there.
+
+    Args:
+        executable: the machine code, its parameters and facts.
     """
 
     def __init__(self, executable: Executable) -> None:
@@ -75,7 +80,8 @@ class CudaLoaded(Loaded[GpuStream]):
         scalars = [(i, each) for i, each in enumerate(self._parameters) if each.kind == "scalar"]
         self._maps = [(i, TensorMaps(each)) for i, each in enumerate(self._parameters) if each.kind == "tensor_map"]
         self._workspaces = [i for i, each in enumerate(self._parameters) if each.kind == "workspace"]
-        self._encoded = [i for i, each in scalars if _as_bits(each.dtype)]
+        self._by_bits = [i for i, each in scalars if _as_bits(each.dtype)]
+        # "=": sizes are the same on each machine, and nothing is aligned but by the padding to 8 bytes.
         self._pack = struct.Struct("=" + "".join(_padded(_code(each)) for each in self._parameters)).pack_into
         self._block = (int(executable.facts["threads"]), 1, 1)
         self._shared = int(executable.facts["shared_bytes"])
@@ -84,8 +90,9 @@ class CudaLoaded(Loaded[GpuStream]):
         self._failure = partial(failure, executable.facts.get("failures", ()))
         division = executable.facts.get("division")
         self._variants = None if division is None else SplitKVariants(*division)
+        # Thread blocks by function and margin. Without a lock: threads that compute one at a time get the same number.
         self._limits: dict[Any, int] = {}
-        self._functions: dict[Any, Any] = {}
+        self._functions: dict[Any, Any] = {}  # by device; written under the lock
         self._lock = new_lock()
         self._local = threading.local()
 
@@ -103,6 +110,7 @@ class CudaLoaded(Loaded[GpuStream]):
         blocks = launch_blocks(grid)
         function = self._function(stream)
         if not self._residency.plain:
+            # `_workspace` is not read: it holds the memory until the launch is enqueued.
             blocks, arguments, _workspace = self._shape(function, blocks, arguments, stream)
         memory, addresses, where, pointed = self._memory()
         if self._maps:
@@ -111,17 +119,18 @@ class CudaLoaded(Loaded[GpuStream]):
         if self._reports:
             report = stream.report(self._failure)
             arguments = self._with_report(arguments, report)
-        self._pack(memory, 0, *(self._encode(arguments) if self._encoded else arguments))
+        self._pack(memory, 0, *(self._encode(arguments) if self._by_bits else arguments))
         stream.launch_function(function, (blocks, 1, 1), self._block, self._shared, where)
         if report is not None:
-            report.expect()
+            report.expect()  # behind the launch: the check is due when the stream's work so far is over
 
     def packed(self, stream: GpuStream) -> Packed | None:
-        """What a launcher of a few lines needs on the stream's device.
+        """The parts of a launch on the stream's device.
 
-        None with tensor maps, a workspace, a report, or values that travel as bits: it prepares none of them.
+        They are for a launcher that only packs numbers and calls the driver. None for a kernel that needs more: tensor
+        maps, a workspace, a report, or values that travel as bits.
         """
-        if self._maps or self._encoded or self._reports or not self._residency.plain:
+        if self._maps or self._by_bits or self._reports or not self._residency.plain:
             return None
         launch = stream.launcher(self._function(stream), self._block, self._shared)
         return Packed(self._pack, launch, MAX_GRID_BLOCKS, self._packed_memory, self)
@@ -140,7 +149,7 @@ class CudaLoaded(Loaded[GpuStream]):
         report = stream.report(self._failure, lasting=True) if self._reports else None
         if report is not None:
             arguments = self._with_report(arguments, report)
-        self._pack(memory, 0, *(self._encode(arguments) if self._encoded else arguments))
+        self._pack(memory, 0, *(self._encode(arguments) if self._by_bits else arguments))
         where = ctypes.addressof(addresses)
         go = stream.prepare_launch(function, (blocks, 1, 1), self._block, self._shared, where)
         if report is not None:
@@ -197,13 +206,13 @@ class CudaLoaded(Loaded[GpuStream]):
     def _encode(self, arguments: Sequence[Argument]) -> list[Argument]:
         """The arguments, with values as bits where `struct` has no format for their dtype."""
         plain = list(arguments)
-        for i in self._encoded:
+        for i in self._by_bits:
             plain[i] = bits_of(cast("float", plain[i]), self._parameters[i].dtype)
         return plain
 
     def _function(self, stream: GpuStream) -> Any:
         """The function on the stream's device, loaded once."""
-        device = getattr(stream, "device", None)
+        device = stream.device
         function = self._functions.get(device)
         if function is None:
             with self._lock:
@@ -212,9 +221,9 @@ class CudaLoaded(Loaded[GpuStream]):
                     code, facts = self._executable, self._executable.facts
                     early = facts.get("early", "never")
                     function = stream.load_function(code.image, code.entry, self._shared, early=early)
-                    self._functions[device] = function
                     if facts.get("speaks", False):
                         stream.expect_output()
+                    self._functions[device] = function  # last: from here on other threads launch it
         return function
 
     def _memory(self) -> tuple[Any, Any, int, Pointed]:
@@ -258,7 +267,7 @@ class CudaPreparedLaunch:
         self._addresses = addresses  # held, since the driver reads it in each launch
         self._parameters = parameters
         self._codes = [f"={_code(each)}" for each in parameters]
-        self._encoded = {i for i, each in enumerate(parameters) if _as_bits(each.dtype)}
+        self._by_bits = {i for i, each in enumerate(parameters) if each.kind == "scalar" and _as_bits(each.dtype)}
         self._maps = maps
         self._held = held  # the tensor maps, likewise
         self._workspace = workspace  # held for the launches
@@ -271,16 +280,16 @@ class CudaPreparedLaunch:
             self._addresses[position] = tensor_map.address
             self._held[position] = cast("Place", number), tensor_map
             return
-        if position in self._encoded:
+        if position in self._by_bits:
             number = bits_of(cast("float", number), self._parameters[position].dtype)
         struct.pack_into(self._codes[position], self._memory, 8 * position, number)
 
 
 def _allocate(count: int) -> tuple[Any, Any]:
     """Memory for packed values of 8 bytes each, and the array of their addresses."""
-    memory = ctypes.create_string_buffer(max(8 * count, 8))
+    memory = ctypes.create_string_buffer(8 * count)
     base = ctypes.addressof(memory)
-    return memory, (ctypes.c_void_p * max(count, 1))(*(base + 8 * i for i in range(count)))
+    return memory, (ctypes.c_void_p * count)(*(base + 8 * i for i in range(count)))
 
 
 def _both(first: Callable[[], None], then: Callable[[], None]) -> Callable[[], None]:

@@ -1,14 +1,14 @@
-"""Layouts of the operands and results of matrix instructions, and of products.
+"""Layouts of the results of matrix instructions, and of products.
 
-They say which thread has which element of an operand in registers, and which of the accumulator. The bases are those of
-the PTX ISA: "Matrix Fragments for mma.m16n8k16 with floating point type" for `mma.sync`, "Register Fragments and Shared
-Memory Matrix Layouts" for `wgmma`.
+They say which thread has which element of an accumulator in registers. The bases are those of the PTX ISA: "Matrix
+Fragments for mma.m16n8k16 with floating point type" for `mma.sync`, "Register Fragments and Shared Memory Matrix
+Layouts" for `wgmma`.
 """
 
 from collections.abc import Sequence
 
 from cutile.backend.cuda.smem_sizes import tensor_cores
-from cutile.backend.gpu.layout import Basis, Layout, batched, outer_accumulator, repeats_of, round_up, with_warps
+from cutile.backend.gpu.layout import Layout, batched, outer_accumulator, repeats_of, round_up, with_warps
 from cutile.backend.gpu.layout_assignment import LayoutAssignment
 from cutile.ir.core import Function, Op
 from cutile.ops.matmul import Mma
@@ -67,14 +67,15 @@ def group_accumulator(shape: tuple[int, int], groups: int, neighbours: int = 2) 
     lane = ((0, neighbours), (0, 2 * neighbours), (1, 0), (2, 0), (4, 0))
     # The lowest bits: the column among neighbours; the highest: 8 rows below.
     register = (*((0, 1 << bit) for bit in range(neighbours.bit_length() - 1)), (8, 0))
+    # Four lanes share a row of the core. Columns repeat first: registers of an accumulator count along N (PTX ISA).
     return Layout(shape, register, lane, warp, repeats_of(shape, (64 * groups, 4 * neighbours), (1, 0)))
 
 
 def across_accumulator(shape: tuple[int, int], groups: int) -> Layout:
     """Layout of 64 rows of `wgmma.m64nNk*` whose columns the warpgroups share.
 
-    Each warpgroup has neighbouring columns. The number of warpgroups is a power of two, and so is that of the columns
-    of each.
+    Each warpgroup has neighbouring columns. The number of warpgroups is a power of two, and so is each one's number of
+    columns, at least 8.
 
     Example:
         >>> print(across_accumulator((64, 128), groups=2))
@@ -87,31 +88,3 @@ def across_accumulator(shape: tuple[int, int], groups: int) -> Layout:
     # Bits 0, 1: 16 rows of the warpgroup's 64; further bits: the warpgroup, with columns of its own.
     warp = ((16, 0), (32, 0), *((0, own << bit) for bit in range(groups.bit_length() - 1)))
     return Layout(shape, register, lane, warp)
-
-
-def mma_operand_a(shape: tuple[int, int], rows: Sequence[Basis], k: int = 16) -> Layout:
-    """Layout of the left operand of `mma.sync.m16n8k16` (or k8): M x K of 16 bits.
-
-    `rows` are the warp bases of the accumulator; a warp that differs in columns alone holds the same rows.
-    """
-    # Bit 0: the next of K; bit 1: 8 rows below; bit 2: 8 further along K, which an instruction of k8 does not have.
-    register = ((0, 1), (8, 0), (0, 8)) if k == 16 else ((0, 1), (8, 0))
-    lane = ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0))  # bits 0, 1: pairs along K; bits 2 to 4: the row
-    core = [16, k]
-    for basis in rows:  # a bit that moves by so many rows doubles the rows of the core
-        core[0] = max(core[0], 2 * basis[0])
-    return Layout(shape, register, lane, tuple((b[0], 0) for b in rows), repeats_of(shape, core, (0, 1)))
-
-
-def mma_operand_b(shape: tuple[int, int], columns: Sequence[Basis], k: int = 16) -> Layout:
-    """Layout of the right operand of `mma.sync.m16n8k16` (or k8): K x N of 16 bits.
-
-    `columns` are the warp bases of the accumulator; a warp that differs in rows alone holds the same columns.
-    """
-    # Bit 0: the next of K; bit 1: 8 further along K, which an instruction of k8 does not have.
-    register = ((1, 0), (8, 0)) if k == 16 else ((1, 0),)
-    lane = ((2, 0), (4, 0), (0, 1), (0, 2), (0, 4))  # bits 0, 1: pairs along K; bits 2 to 4: the column
-    core = [k, 8]
-    for basis in columns:  # a bit that moves by so many columns doubles the columns of the core
-        core[1] = max(core[1], 2 * basis[1])
-    return Layout(shape, register, lane, tuple((0, b[1]) for b in columns), repeats_of(shape, core, (1, 0)))

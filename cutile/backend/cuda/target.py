@@ -48,6 +48,20 @@ _COMPLETE = {8: (0, 6, 7, 8, 9), 9: (0,)}
 """Minor versions of the major ones that get no more (CUDA C++ Programming Guide, "Compute Capabilities")."""
 
 _SHARED_KILOBYTES = {(8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227, (11, 0): 227}
+RESIDENT_LIMITS: dict[tuple[int, int], tuple[int, int]] = {
+    (8, 0): (2048, 32),
+    (8, 6): (1536, 16),
+    (8, 7): (1536, 16),
+    (8, 9): (1536, 24),
+    (9, 0): (2048, 32),
+    (10, 0): (2048, 32),
+    (10, 3): (2048, 32),
+    (11, 0): (1536, 24),
+    (12, 0): (1536, 24),
+    (12, 1): (1536, 24),
+}
+"""The most threads and thread blocks of a multiprocessor, by compute capability (CUDA C++ Programming Guide, "Technical
+Specifications per Compute Capability")."""
 
 
 def architecture(name: str) -> Architecture:

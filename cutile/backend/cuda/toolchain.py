@@ -2,9 +2,8 @@
 
 They need no device and no driver.
 
-The linker gets LTO-IR, never PTX: from PTX, nvJitLink silently drops instructions that need the whole program. Its log
-is read, since some of its remarks (C75xx: an instruction serialised or ignored) mean slow code, as spills and stack
-frames do.
+The linker gets LTO-IR, never PTX: from PTX, nvJitLink silently drops `setmaxnreg`. Its log is read. Some of its remarks
+(C75xx: an instruction serialised or ignored) mean slow code, as spills and stack frames do.
 """
 
 import importlib
@@ -20,22 +19,27 @@ import numpy as np
 from cutile.backend.cuda.target import Architecture
 from cutile.errors import CompilationError
 
+# By name, so that they are `Any`: the bindings are compiled, and have no types to be checked against.
 _nvvm: Any = importlib.import_module("cuda.bindings.nvvm")
 _linker: Any = importlib.import_module("cuda.bindings.nvjitlink")
 
 # f32 as in IEEE 754: every operation rounds by itself, denormals are kept, division and square root round to nearest.
 NVVM_OPTIONS = ("-opt=3", "-gen-lto", "-fma=0", "-ftz=0", "-prec-div=1", "-prec-sqrt=1")
 LINK_OPTIONS = ("-lto", "-fma=0", "-ftz=0", "-prec-div=1", "-prec-sqrt=1", "-Xptxas=-v", "-no-cache")
-"""`-no-cache`: from its own cache the linker returns machine code without a log. Our cache keeps both."""
+"""The arithmetic is said again: with LTO the linker generates the machine code. `-Xptxas=-v`: the log has registers,
+spills and stack frames. `-no-cache`: from its own cache the linker returns machine code without a log. Our cache keeps
+both."""
 
 
 def import_numba_cuda() -> None:
-    """Import numba-cuda as a first compilation would, also with an unknown NumPy.
+    """Import the parts of numba-cuda that a first compilation imports.
+
+    They come with a NumPy that this numba-cuda does not know, too.
 
     numba-cuda 0.30.4 registers `np.row_stack` for kernels that call it. NumPy 2.5 has no such name, and our kernels
-    call nothing of NumPy's. So the name is added while numba-cuda is imported, for the function whose alias it was, and
-    removed behind that, before anybody else can rely on it. numba-cuda also makes a `timedelta64` without a unit, which
-    NumPy 2.5 deprecates. No user can heed that warning, and it is an error where warnings are errors.
+    call nothing of NumPy's. So the name is added while numba-cuda is imported, for the function whose alias it was. It
+    is removed behind that, so that no other code comes to rely on it. numba-cuda also makes a `timedelta64` without a
+    unit, which NumPy 2.5 deprecates. No user can heed that warning, and it is an error where warnings are errors.
     """
     numpy: Any = np
     lacking = "row_stack" not in vars(numpy)  # before NumPy 2.5, `hasattr` would warn of the name
@@ -45,7 +49,7 @@ def import_numba_cuda() -> None:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The 'generic' unit for NumPy timedelta", DeprecationWarning)
             importlib.import_module("numba.cuda")
-            importlib.import_module("numba.cuda.np.arrayobj")
+            importlib.import_module("numba.cuda.np.arrayobj")  # it registers `np.row_stack`
             _import_array_functions()
     finally:
         if lacking:
@@ -56,17 +60,17 @@ def import_numba_cuda() -> None:
 def _import_array_functions() -> None:
     """Import Numba's functions of arrays without SciPy.
 
-    SciPy takes 0.1 s before the first kernel.
+    The import of SciPy takes 0.1 s, which a first kernel would wait.
 
     Numba imports SciPy to find out whether there is a BLAS, and `np.convolve` depends on that. On a GPU no BLAS can be
-    called. So Numba is told that there is none.
+    called. So Numba is told that there is none, while `arraymath` is imported.
     """
     linalg: Any = importlib.import_module("numba.cuda.np.linalg")
     ensure = linalg.ensure_blas
     linalg.ensure_blas = _no_blas
     try:
         functions: Any = importlib.import_module("numba.cuda.np.arraymath")
-        functions.ensure_blas = ensure
+        functions.ensure_blas = ensure  # it has imported the name from `linalg`, with the other function
     finally:
         linalg.ensure_blas = ensure
 
@@ -95,6 +99,9 @@ class Report:
 def read_log(log: str) -> Report:
     """The figures in a linker's log.
 
+    The log has a line of stack and spills for each function that was not inlined, and they add up. Registers are those
+    of the largest one.
+
     Example:
         >>> read_log("0 bytes stack frame, 8 bytes spill stores, 4 bytes spill loads\\nUsed 40 registers")
         Report(registers=40, stack=0, spills=12, remarks=())
@@ -118,8 +125,13 @@ def linker_version() -> tuple[int, int]:
 
 
 def _text(size: int, fill: Callable[[Any, bytearray], Any], handle: Any) -> str:
-    """The text that a getter of the bindings writes into a buffer of `size` bytes."""
-    buffer = bytearray(max(size, 1))
+    """The text that a getter of the bindings writes into `size` bytes; empty for none.
+
+    It may end with zeros.
+    """
+    if not size:
+        return ""
+    buffer = bytearray(size)
     fill(handle, buffer)
     return buffer.decode(errors="replace").rstrip("\0").strip()
 
@@ -127,7 +139,10 @@ def _text(size: int, fill: Callable[[Any, bytearray], Any], handle: Any) -> str:
 def compile_ir(modules: Sequence[str], arch: Architecture, libraries: Sequence[bytes] = ()) -> bytes:
     """Compile LLVM IR to LTO-IR.
 
-    Of the bitcode in `libraries`, only called functions are taken.
+    Args:
+        modules: texts of LLVM IR, in the version that NVVM reads for `arch`.
+        arch: the architecture.
+        libraries: bitcode, of which the functions that are called are taken.
 
     Raises:
         CompilationError: NVVM refused it; the message is its log.
@@ -142,7 +157,7 @@ def compile_ir(modules: Sequence[str], arch: Architecture, libraries: Sequence[b
             _nvvm.lazy_add_module_to_program(program, library, len(library), "library")
         try:
             _nvvm.compile_program(program, len(options), options)
-        except Exception as error:
+        except Exception as error:  # the bindings have no other class above `nvvmError`
             size = _nvvm.get_program_log_size(program)
             log = _text(size, _nvvm.get_program_log, program)
             raise CompilationError(f"NVVM: {error}: {log}") from error
@@ -172,6 +187,6 @@ def link(code: bytes, arch: Architecture) -> tuple[bytes, str]:
         cubin = bytearray(_linker.get_linked_cubin_size(handle))
         _linker.get_linked_cubin(handle, cubin)
         size = _linker.get_info_log_size(handle)
-        return bytes(cubin), _text(size, _linker.get_info_log, handle) if size else ""
+        return bytes(cubin), _text(size, _linker.get_info_log, handle)
     finally:
         _linker.destroy(handle)

@@ -88,6 +88,7 @@ class RowAxis:
         if isinstance(op, LoadMut | StoreMut):  # it has no index, since its tile is the block's own: a slice needs one
             rest = [builder.value(TileBlockId(axis=grid_axis)) for grid_axis in range(len(shape))]
         # Slices lie side by side, so that the row's tile `t` has the slices `t * parts` to `t * parts + parts - 1`.
+        # Nothing overflows: `passes/bounds.py` clamps an index to the first tile past every tensor.
         rest[axis] = builder.value(Add(x=builder.value(Mul(x=rest[axis], y=builder.constant(parts))), y=part))
         if isinstance(op, LoadTile | LoadView):
             copy = op.copy_with([x, *rest], (), ())
@@ -135,7 +136,7 @@ def updates_beside(function: Function, row: RowAxis) -> bool:
 
 
 def _can_be_repeated(operations: Sequence[Op]) -> bool:
-    """Whether slices may repeat each load, and one slice does each store.
+    """Whether each slice may do all loads, and one slice the stores beside the row.
 
     Slices run one after the other, or in several thread blocks at once. So a load behind a store, or a second store of
     a tensor, would see another slice's work. Each tensor is stored once, and one that is stored is loaded through its
@@ -150,6 +151,7 @@ def _can_be_repeated(operations: Sequence[Op]) -> bool:
     has_stored = False
     for op in operations:
         has_stored |= isinstance(op, Store)
+        # A `TensorDim` reads an extent, and no element.
         loaded = not isinstance(op, Store | TensorDim) and stored.intersection(op.operands)
         if loaded and (has_stored or not isinstance(op, LoadMut)):
             return False
@@ -217,7 +219,7 @@ class _Rows:
         elif isinstance(op, Load | Store):  # they have one tile, whose axes may be cut where tiles lie side by side
             if isinstance(op, LoadView | StoreView):
                 self._block_view(op)
-        elif not isinstance(op, Constant | Iota):
+        elif not isinstance(op, Constant | Iota):  # these are cut by `sliced`, and join no axes
             self._block(values)
 
     def _block(self, values: Sequence[Value]) -> None:

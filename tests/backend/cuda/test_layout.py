@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cutile.backend.cuda.mma_layouts import mma_accumulator, mma_operand_a, mma_operand_b
+from cutile.backend.cuda.mma_layouts import mma_accumulator
 from cutile.backend.gpu.layout import Layout, blocked, outer_accumulator, register_map, reshaped, split_warps
 
 SHAPES = ((7,), (96,), (4096,), (1, 777), (96, 80), (1, 1), (3, 5, 7), (128, 64), (2, 33), (16, 1))
@@ -91,29 +91,6 @@ def test_the_accumulator_is_where_the_instruction_leaves_it(lane: int) -> None:
     row, column = lane // 4, lane % 4 * 2
     wanted = [(row, column), (row, column + 1), (row + 8, column), (row + 8, column + 1)]
     assert [layout.coordinate(register, lane, 0) for register in range(4)] == wanted
-
-
-@pytest.mark.parametrize("lane", range(32))
-def test_the_operands_are_where_the_instruction_wants_them(lane: int) -> None:
-    a, b = mma_operand_a((16, 16), rows=()), mma_operand_b((16, 8), columns=())
-    group, k = lane // 4, lane % 4 * 2
-    rows_of_a = [(row, step) for step in (0, 8) for row in (group, group + 8)]
-    wanted_a = [(row, k + step + i) for row, step in rows_of_a for i in (0, 1)]
-    assert [a.coordinate(register, lane, 0) for register in range(8)] == wanted_a
-    wanted_b = [(k + step + i, group) for step in (0, 8) for i in (0, 1)]
-    assert [b.coordinate(register, lane, 0) for register in range(4)] == wanted_b
-
-
-def test_operands_of_a_small_step() -> None:
-    check_complete(mma_operand_a((32, 8), rows=((16, 0),), k=8))
-    check_complete(mma_operand_b((8, 16), columns=((0, 8),), k=8))
-
-
-def test_warps_that_share_rows_hold_the_same_left_operand() -> None:
-    accumulator = mma_accumulator((64, 64), warps=4)
-    operand = mma_operand_a((64, 32), accumulator.warp)
-    assert operand.free_warps.bit_count() == sum(not basis[0] for basis in accumulator.warp)
-    check_complete(operand)
 
 
 def test_split_warps_prefers_squares() -> None:

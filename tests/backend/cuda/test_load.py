@@ -35,6 +35,13 @@ def test_values_are_packed_by_their_own_type() -> None:
     ]  # fmt: skip
 
 
+def test_a_kernel_may_have_no_parameters() -> None:
+    stream, loaded = Recorder(), load(replace(executable(), parameters=()))
+    loaded.launch((2, 1, 1), [], stream)
+    loaded.prepare((3, 1, 1), [], stream).launch()
+    assert [(launch[1], launch[-1]) for launch in stream.launches] == [((2, 1, 1), []), ((3, 1, 1), [])]
+
+
 @pytest.mark.parametrize("dtype", EVERY_DTYPE, ids=str)
 def test_every_dtype_can_be_an_argument(dtype: Any) -> None:
     stream = Recorder(sizes=(8, dtype.bits // 8))
@@ -60,6 +67,23 @@ def test_what_prints_is_announced_once_on_each_device(speaks: bool) -> None:
     for stream in (first, second, first):
         loaded.launch((1, 1, 1), [16], stream)
     assert (first.outputs_expected, second.outputs_expected) == (speaks, speaks)
+
+
+def test_what_prints_is_announced_before_any_launch_of_it() -> None:
+    """An interrupted announcement is repeated: until then no launch, on whichever thread, has the function."""
+
+    class Interrupted(Recorder):
+        def expect_output(self) -> None:
+            if len(self.loads) == 1:
+                raise KeyboardInterrupt
+            super().expect_output()
+
+    template = executable()
+    loaded, stream = load(replace(template, facts={**template.facts, "speaks": True})), Interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        loaded.launch((1, 1, 1), [16], stream)
+    loaded.launch((1, 1, 1), [16], stream)
+    assert (stream.outputs_expected, len(stream.launches)) == (1, 1)
 
 
 def test_a_prepared_launch_is_repeated_with_other_values() -> None:

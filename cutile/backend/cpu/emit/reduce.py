@@ -1,6 +1,7 @@
 """Steps of reductions, orders of rows, matrix products as calls of the BLAS.
 
-Each is a call of one function. The file has the name of the largest of the three families.
+Each operation becomes a call of one intrinsic (`cutile/backend/cpu/intrinsics/`). The file has the name of the largest
+of the three families.
 """
 
 from cutile.backend.cpu.emit._text import Expression, Printer, Statement, Text, call
@@ -15,16 +16,18 @@ STEPS = {
     "reduce_max_or_nan": "maximum_or_nan",
     "reduce_min_or_nan": "minimum_or_nan",
 }
+"""The intrinsic that adds an element to a reduction, by the operation's kind."""
 
 
 def _step(printer: Printer, op: Step) -> Text:
-    # Sums and products of unsigned integers have the bits of signed ones; the steps with `_or_nan` are of floats.
+    # Comparisons alone depend on the sign: sums and products have the same bits. Steps with `_or_nan` are of floats.
     ordered = op.kind in ("reduce_max", "reduce_min")
     suffix = "_unsigned" if ordered and op.acc.tile.dtype.kind == "uint" else ""
     return call(printer, STEPS[op.kind] + suffix, printer.operand(op.acc), printer.operand(op.x))
 
 
 GEMMS = {"f32": "sgemm", "f64": "dgemm"}
+"""The BLAS's function by dtype. The loader passes the address for the parameter of that name (`load.py`)."""
 
 
 def _gemm(printer: Printer, op: Gemm) -> None:
@@ -36,7 +39,8 @@ def _gemm(printer: Printer, op: Gemm) -> None:
         ", ".join([printer.name(memory), printer.operand(at).text, printer.operand(step).text])
         for memory, at, step in ((op.a, op.a_at, op.a_step), (op.b, op.b_at, op.b_step), (op.c, op.c_at, op.c_step))
     )
-    # gemm(function, rows, cols, depth; of a and b memory, offset, row step, transposition; of c the first three; beta)
+    # A line each: the function and the sizes; then a, and then b: memory, offset, step, transposition; then c: memory,
+    # offset, step, and beta in its dtype.
     printer.line(f"{printer.use('gemm')}(", op)
     with printer.indented():
         printer.line(f"{address}, {sizes},")
@@ -49,7 +53,7 @@ def _gemm(printer: Printer, op: Gemm) -> None:
 def _order(printer: Printer, op: Order) -> None:
     row = ", ".join([printer.name(op.x), *(printer.operand(value).text for value in (op.at, op.step))])
     count, places = printer.operand(op.count).text, printer.name(op.places)
-    if op.k:
+    if op.k:  # the places of the k largest alone
         printer.line(f"{printer.use('largest_places')}({row}, {places}, {count}, {op.k})", op)
     else:
         spare = printer.name(op.spare)
