@@ -33,11 +33,15 @@ _ALIASES = {
 _CALLS = (
     "cuCtxGetCurrent", "cuCtxPopCurrent", "cuCtxPushCurrent", "cuCtxSetCurrent", "cuDeviceGet",
     "cuDevicePrimaryCtxRetain", "cuEventCreate", "cuEventDestroy", "cuEventQuery", "cuEventRecord",
-    "cuGetErrorString", "cuGraphDestroy", "cuGraphExecDestroy", "cuGraphGetNodes", "cuGraphInstantiate",
-    "cuGraphLaunch", "cuInit", "cuLaunchKernel", "cuLaunchKernelEx", "cuMemFreeAsync", "cuModuleUnload",
-    "cuStreamBeginCapture", "cuStreamEndCapture", "cuStreamQuery", "cuStreamSynchronize", "cuStreamWaitEvent",
-    "cuStreamWaitValue32", "cuStreamWriteValue32",
+    "cuGetErrorString", "cuGraphAddChildGraphNode", "cuGraphDestroy", "cuGraphExecDestroy", "cuGraphGetNodes",
+    "cuGraphInstantiate", "cuGraphLaunch", "cuInit", "cuLaunchKernel", "cuLaunchKernelEx", "cuMemFreeAsync",
+    "cuModuleUnload", "cuStreamBeginCapture", "cuStreamEndCapture", "cuStreamGetCaptureInfo", "cuStreamQuery",
+    "cuStreamSynchronize", "cuStreamUpdateCaptureDependencies", "cuStreamWaitEvent", "cuStreamWaitValue32",
+    "cuStreamWriteValue32",
 )  # fmt: skip
+
+_NOT_IN_A_CAPTURE = {"cuGraphLaunch": 1, "cuStreamQuery": 0, "cuStreamSynchronize": 0}
+"""Functions that the driver refuses while their stream captures: the place of the stream among the arguments."""
 
 
 class FakeCuda:
@@ -59,6 +63,7 @@ class FakeCuda:
         self.stack: list[int] = [] if current is None else [current]
         self.interrupted = self.refused = ""
         self._handles = 1000
+        self._captures: dict[Any, tuple[int, list[int]]] = {}  # by stream: the graph, and the nodes to come behind
         for name in _CALLS:
             monkeypatch.setattr(cu, name, self._function(name))
         for module, aliases in _ALIASES.items():
@@ -82,6 +87,8 @@ class FakeCuda:
             if self.refused == name:
                 self.refused = ""
                 return (cu.CUresult.CUDA_ERROR_NOT_SUPPORTED,)
+            if name in _NOT_IN_A_CAPTURE and arguments[_NOT_IN_A_CAPTURE[name]] in self._captures:
+                return (cu.CUresult.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,)
             values = () if answer is None else answer(*arguments)
             if self.interrupted == name:
                 self.interrupted = ""
@@ -95,7 +102,31 @@ class FakeCuda:
         self._handles += 1
         return (self._handles,)
 
-    _cuEventCreate = _cuStreamEndCapture = _cuGraphInstantiate = _handle
+    _cuEventCreate = _cuGraphInstantiate = _handle
+
+    def _cuStreamBeginCapture(self, handle: Any, mode: Any) -> tuple[()]:
+        self._captures[handle] = self._handle()[0], []
+        return ()
+
+    def _cuStreamEndCapture(self, handle: Any) -> tuple[int]:
+        return (self._captures.pop(handle)[0],)
+
+    def _cuStreamGetCaptureInfo(self, handle: Any) -> tuple[Any, ...]:
+        graph, nodes = self._captures[handle]
+        return cu.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_ACTIVE, 1, graph, list(nodes), None, len(nodes)
+
+    def _cuGraphAddChildGraphNode(self, graph: int, nodes: list[int], count: int, child: int) -> tuple[int]:
+        assert len(nodes) == count
+        assert graph in {capture for capture, _ in self._captures.values()}
+        return self._handle()
+
+    def _cuStreamUpdateCaptureDependencies(
+        self, handle: Any, nodes: list[int], edges: Any, count: int, flags: Any
+    ) -> tuple[()]:
+        assert len(nodes) == count
+        assert flags == cu.CUstreamUpdateCaptureDependencies_flags.CU_STREAM_SET_CAPTURE_DEPENDENCIES
+        self._captures[handle][1][:] = nodes
+        return ()
 
     def _cuGetErrorString(self, code: Any) -> tuple[bytes]:
         return (code.name.lower().encode(),)
@@ -165,3 +196,8 @@ class FakeDevice:
         """A function of a module of its own, which is unloaded with the function."""
         driver: Any = self
         return stream.CudaFunction(driver, module, handle)
+
+    def early_function(self, handle: int, *, always: bool) -> Any:
+        """A function that may begin before the kernel ahead has ended."""
+        driver: Any = self
+        return stream.EarlyFunction(driver, handle + 100, handle, always=always)

@@ -67,7 +67,7 @@ def test_output_is_written_by_the_device_that_prints(handle: int, monkeypatch: p
 
 def test_a_graph_in_a_capture_has_its_checks_called_at_each_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     """They belong to the graph that is captured, and not to the run around the capture."""
-    FakeCuda(monkeypatch)
+    fake = FakeCuda(monkeypatch)
     stream = FakeDevice(0).stream()
     calls: list[str] = []
 
@@ -80,8 +80,14 @@ def test_a_graph_in_a_capture_has_its_checks_called_at_each_launch(monkeypatch: 
         graph.instantiate()
         return graph
 
-    outer = captured("outer", captured("inner"))
+    inner = captured("inner")
+    outer = captured("outer", inner, inner)
     assert not stream.errors.checks
+    # A capture refuses `cuGraphLaunch`: the inner graph is a node, and the second one comes behind the first.
+    (_, first), (_, second) = fake.of("cuGraphAddChildGraphNode")
+    (_, (_, nodes, *_)), _ = fake.of("cuStreamUpdateCaptureDependencies")
+    assert (first[1], second[1]) == ([], nodes)
+    assert first[3] == second[3] == inner.graph
     for _ in range(2):
         stream.begin_run()
         stream.launch_graph(outer)
@@ -91,6 +97,35 @@ def test_a_graph_in_a_capture_has_its_checks_called_at_each_launch(monkeypatch: 
         stream.end_run()
         assert end.query()
     assert calls == ["inner", "outer"] * 2
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("always", [False, True])
+@pytest.mark.parametrize("handle", [0, 5])
+def test_early_launches(handle: int, always: bool, quick: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a graph, and all of a kernel that says so."""
+    fake = FakeCuda(monkeypatch, current=0)
+    device = FakeDevice(0)
+    stream, function, one = device.stream(handle), device.early_function(7, always=always), (1, 1, 1)
+    launcher = stream.launcher(function, one, 0)
+
+    def launch() -> None:
+        if quick:
+            launcher(stream, 1, 64)
+        else:
+            stream.launch_function(function, one, one, 0, 64)
+
+    launch()
+    assert len(fake.of("cuLaunchKernelEx")) == always
+    if handle:  # a default stream captures nothing
+        stream.begin_capture()
+        launch()
+        assert len(fake.of("cuLaunchKernelEx")) == always + 1
+        stream.end_capture()
+    stream.prepare_launch(function, one, one, 0, 64)()
+    launch()
+    assert len(fake.of("cuLaunchKernelEx")) + len(fake.of("cuLaunchKernel")) == 3 + bool(handle)
+    assert len(fake.of("cuLaunchKernel")) == (0 if always else 3)
 
 
 @pytest.mark.parametrize("handle", [0, 5])
