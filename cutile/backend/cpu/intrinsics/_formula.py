@@ -179,10 +179,10 @@ def _arctan_of_inverse(n: int, bits: int) -> int:
 
 
 def _factors() -> tuple[tuple[float, ...], ...]:
-    """By biased exponent, what an f32 is multiplied with to count its quarter turns, without multiples of 4.
+    """Factors that give the quarter turns of an f32, without multiples of 4.
 
-    Three tables, whose sum has 87 bits: nothing closer than 2**-30 to a whole number of quarter turns is an f32, and 30
-    bits more are left of it then.
+    The place in a table is the biased exponent of the f32. The sum of the three tables has 87 bits. No f32 is closer
+    than 2**-30 to a whole number of quarter turns, and 30 bits more are left of it then.
     """
     bits = 400  # more than are read: the last ones of the series are not exact
     pi = 4 * (4 * _arctan_of_inverse(5, bits) - _arctan_of_inverse(239, bits))  # Machin's formula
