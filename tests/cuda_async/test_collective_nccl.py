@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuda_async import Device
+from cuda_async import Device, Stream
 from cuda_async import zip as zip_ops
 from cuda_async.collective import Buffer, CollectiveError, Communicator
 from cuda_async.collective.board import ALL, Call, CallLog, Group, Meeting
@@ -28,7 +28,7 @@ from cuda_async.collective.processes import ProcessEngine
 from cuda_async.errors import ArgumentError, LaunchError
 from cuda_async.testing import CheckedDriver, Ledger
 from tests.cuda_async.fake_nccl import Comm, FakeNccl, NCCLError
-from tests.cuda_async.ranks import WORLD, on_gpus
+from tests.cuda_async.ranks import WORLD, on_gpus, outcome
 from tests.cuda_async.work import Affine
 from tests.support.interrupts import interrupted
 
@@ -223,6 +223,56 @@ def test_a_graph_of_a_broken_communicator_fails_when_it_is_launched():
         ranks.ranks[0].barrier().sync_on(streams[0])
     with pytest.raises(CollectiveError, match="enough on rank 1"):
         graphs[0].launch().sync_on(streams[0])
+
+
+@pytest.mark.parametrize("how", ["aborts", "closes", "calls something else", "sends a message"])
+def test_launches_of_graphs_end_where_another_rank(how: str):
+    """The hub does not know of them, and NCCL's abort ends the calls of one rank alone: so each rank has to be told."""
+    ranks = on_gpus(limit_s=1.0)
+    x = ranks.put([np.ones(4, np.float32)] * WORLD)
+    streams = [device.new_stream() for device in ranks.devices]
+    graphs = [ranks.ranks[i].all_reduce(x[i]).graph_on(streams[i]) for i in range(WORLD)]
+    launches = [graph.launch().bind(stream) for graph, stream in zip(graphs, streams, strict=True)]
+    ranks.run(*(rank.barrier() for rank in ranks.ranks))  # the hub has been told of all calls
+    for other in (0, 2):
+        launches[other]()
+    rank = ranks.ranks[1]
+    if how == "aborts":
+        rank.abort("enough")
+    elif how == "closes":
+        rank.close()
+    else:
+        call = rank.barrier() if how == "calls something else" else rank.send(x[1], to=2)
+        with pytest.raises(CollectiveError, match=r"on rank 1 waited 1 s: rank"):
+            call.sync_on(streams[1])
+    for other in (0, 2):
+        with pytest.raises(CollectiveError, match="rank 1"):
+            synchronize(streams[other])
+
+
+def test_a_call_that_all_have_made_ends_where_a_rank_leaves_amid_it():
+    ranks = on_gpus(limit_s=1.0)
+    x = ranks.put([np.ones(4, np.float32)] * WORLD)
+    streams = [device.new_stream() for device in ranks.devices]
+    ranks.ranks[1]._engine._comms[1].ring.abort_rank(1)  # pyright: ignore  # as `close` does amid NCCL's work
+    for i, rank in enumerate(ranks.ranks):
+        rank.all_reduce(x[i]).bind(streams[i])()
+    synchronize(streams[1])  # its call ended, and the hub knows that all ranks have made it
+    ranks.ranks[1].close()
+    for other in (0, 2):
+        with pytest.raises(CollectiveError, match="rank 1 is gone"):
+            synchronize(streams[other])
+
+
+def synchronize(stream: Stream) -> None:
+    """Wait for a stream, and raise its error. It may hang where the runtime is wrong: then the test fails instead."""
+    errors: list[Exception | None] = []
+    thread = threading.Thread(target=lambda: errors.append(outcome(stream.synchronize)), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert errors, "the stream never ends"
+    if errors[0] is not None:
+        raise errors[0]
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["a graph", "a graph in a graph"])
