@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
 
@@ -264,12 +264,11 @@ class CudaGraph(Generic[T]):
         if not replay.valid or replay.stream is not stream:  # else no output has failed since the last launch
             errors += [(storage, error) for storage in tuple(self._outputs.values()) if (error := storage.error)]
         try:
-            for storage, _ in errors:  # before the launch, which would refuse to use them
-                storage.fail(None)
+            # Before the launch, which would refuse to use them.
+            _set_errors((storage, None) for storage, _ in errors)
             self._enqueue(stream, held)
         except BaseException:
-            for storage, error in errors:
-                storage.fail(error)
+            _set_errors(errors)
             raise
         return held
 
@@ -402,6 +401,12 @@ class CudaGraph(Generic[T]):
     def picture(self) -> Picture:
         """The recorded operations that use memory, and their order, as data."""
         return picture_of_steps(repr(self)[1:-1], self._steps)
+
+
+def _set_errors(errors: Iterable[tuple[Storage, BaseException | None]]) -> None:
+    """Set the error of each later use of storages; None for no error."""
+    for storage, error in errors:
+        storage.fail(error)
 
 
 def _expect_op(op: object, method: str) -> None:

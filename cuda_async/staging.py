@@ -254,7 +254,7 @@ class _Pipe:
         host, device = self._host_side, self._device_side
         events = self._filled + self._emptied
         try:
-            while len(events) < 2 * _SLOTS:
+            for _ in range(2 * _SLOTS - len(events)):
                 events.append(device.device.borrow_event())
             self._filled, self._emptied = events[:_SLOTS], events[_SLOTS:]
             with host.submission:

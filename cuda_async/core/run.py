@@ -294,13 +294,12 @@ class Run(Generic[T]):
     def _mark_end(self) -> DriverEvent:
         stream = self.stream
         try:
-            event = stream.device.record_event(stream.driver)
+            return stream.device.record_event(stream.driver)
         except BaseException as error:
             # Enqueued work must be waited for all the same, or its memory would be freed while it runs.
             if self._error is None:
                 self._error = error
             return StreamIdle(stream.driver)
-        return event
 
     def abandon(self) -> None:
         """End the leases of a run that was never submitted."""
@@ -540,6 +539,11 @@ class Run(Generic[T]):
         if self._error is not None and not isinstance(self._error, Exception):
             self._raise()
 
+    def _wait_over(self, event: DriverEvent) -> None:
+        """Wait until the run is over, in a function of its own for the reason of `wait_done`."""
+        while not (event.wait(WAIT_SLICE_S) or self.done):  # `done`: completed by another thread, as in `settle`
+            pass
+
     def wait(self) -> T:
         """Wait on this thread and return the outcome. After Ctrl-C the run goes on."""
         __tracebackhide__ = True
@@ -547,9 +551,7 @@ class Run(Generic[T]):
         if event is not None and not self._watched:
             try:
                 self.raise_interrupt()
-                # `done` as well: another thread may complete the run; its event then stands for other work (`settle`).
-                while not (event.wait(WAIT_SLICE_S) or self.done):
-                    pass
+                self._wait_over(event)
             except BaseException:
                 self.watch()
                 raise

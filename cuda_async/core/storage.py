@@ -31,6 +31,7 @@ from cuda_async.locks import new_lock
 if TYPE_CHECKING:
     from cuda_async.core.device import Device
     from cuda_async.core.stream import Stream
+    from cuda_async.driver.interface import DriverEvent
 
 __all__ = ("Replay", "Storage")
 
@@ -319,12 +320,18 @@ def _wait_for_frees(stream: Stream) -> None:
     for user in streams:
         event = stream.device.record_event(user.driver)
         try:
-            while not event.wait(WAIT_SLICE_S):
-                # Any of the streams: this one may follow it.
-                if time.monotonic() > deadline and any(user.driver.parked for user in streams):
-                    return
+            if not _wait_unless_parked(event, deadline, streams):
+                return
         finally:  # also where Ctrl-C ends the wait
             stream.device.return_event(event)
+
+
+def _wait_unless_parked(event: DriverEvent, deadline: float, streams: set[Stream]) -> bool:
+    """Wait for an event. Returns False if a stream waits for a meeting when time is up: the event may follow it."""
+    while not event.wait(WAIT_SLICE_S):
+        if time.monotonic() > deadline and any(user.driver.parked for user in streams):
+            return False
+    return True
 
 
 class Storage:
