@@ -219,7 +219,7 @@ class CudaGraph(Generic[T]):
         return cast("U", handles)
 
     def _note_inputs(self, run: Run[U]) -> None:
-        """Note that an update writes outputs: what it fails to write, no launch makes anew."""
+        """Note the outputs that an update writes: no launch makes these anew."""
         for lease in run.leases:
             for use in lease.uses:
                 if use[2]:

@@ -540,7 +540,7 @@ class Run(Generic[T]):
             self._raise()
 
     def _wait_over(self, event: DriverEvent) -> None:
-        """Wait until the run is over, in a function of its own for the reason of `wait_done`."""
+        """Wait until the run is over; a function of its own, as `wait_done`."""
         while not (event.wait(WAIT_SLICE_S) or self.done):  # `done`: completed by another thread, as in `settle`
             pass
 

@@ -327,7 +327,10 @@ def _wait_for_frees(stream: Stream) -> None:
 
 
 def _wait_unless_parked(event: DriverEvent, deadline: float, streams: set[Stream]) -> bool:
-    """Wait for an event. Returns False if a stream waits for a meeting when time is up: the event may follow it."""
+    """Wait for an event.
+
+    Returns False if one of the streams waits for a meeting when time is up: the event may be behind it.
+    """
     while not event.wait(WAIT_SLICE_S):
         if time.monotonic() > deadline and any(user.driver.parked for user in streams):
             return False

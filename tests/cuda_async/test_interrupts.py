@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import CodeType
+from typing import Any, cast
 from unittest import mock
 
 import pytest
@@ -244,7 +245,7 @@ def test_no_while_loop_jumps_back_outside_of_what_is_around_it() -> None:
 
 def unguarded_jumps(code: CodeType) -> list[int]:
     """The lines of jumps back that no handler is around, though one is around what they jump to and come from."""
-    entries = dis._parse_exception_table(code)  # pyright: ignore
+    entries = cast("list[Any]", dis._parse_exception_table(code))  # pyright: ignore
     steps = list(dis.get_instructions(code))
     operations = {step.offset: step.opname for step in steps}
 
