@@ -304,6 +304,9 @@ class _FastFuture(DeviceFuture[T]):
             return super()._begin()
         if self._ended_leases is not None:
             self._renew_leases(self._ended_leases)
+        # No call from the question to the end of the next statement, where threads could change.
+        if self._started:
+            return self._find_run()
         self._op, self._started = None, True
         enqueued: Enqueued[T] | Run[T] | None = None
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import sys
 import threading
@@ -13,7 +14,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuda_async import Device, DeviceOp, ExecutionContext, Storage, Stream, Use, value, zip
+from cuda_async import (
+    Device,
+    DeviceFuture,
+    DeviceOp,
+    ExecutionContext,
+    SingleStream,
+    Storage,
+    Stream,
+    Use,
+    value,
+    zip,
+)
+from cuda_async.config import config
 from cuda_async.driver.checked import CheckedStream
 from cuda_async.testing import CheckedDriver, SimDriver, wait_all_idle
 from tests.cuda_async.work import Affine, CopyTo, Read, launch_affine, words
@@ -234,3 +247,52 @@ def test_random_dags_of_operations_in_flight(seed: int, steps: list[Step]) -> No
     wait_all_idle(device)
     assert driver.races == []
     assert driver.memory_info().used == 0
+
+
+def awaited(future: DeviceFuture[Storage]) -> Storage:
+    async def main() -> Storage:
+        return await future
+
+    return asyncio.run(main())
+
+
+def synchronized(future: DeviceFuture[Storage]) -> Storage:
+    return future.sync()
+
+
+def started(future: DeviceFuture[Storage]) -> Storage:
+    future.start()
+    return future.sync()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 does not tell where threads may change")
+@pytest.mark.parametrize("kind", ["host", "spinning"])
+@pytest.mark.parametrize("wait", [awaited, synchronized, started])
+def test_two_threads_begin_a_future_at_once(
+    wait: Callable[[DeviceFuture[Storage]], Storage], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs once, and both get its result."""
+    device = Device.host()
+    if kind == "spinning":  # as a GPU, at which an `await` may spin until the work is done
+        monkeypatch.setattr(device.driver, "works_alone", True)
+        patient = dataclasses.replace(config(), spin_budget_us=10e6)
+        monkeypatch.setattr("cuda_async.core.future.config", lambda: patient)
+    stream = device.new_stream()
+    storage = words(1, count=8).sync_on(stream)
+    number, place = 0, "the beginning"
+    while place is not None and number < 60:  # places that come later are behind the submission
+        Affine(storage, 0, 1).sync_on(stream)
+        future = Affine(storage, 2, 1).schedule(SingleStream(device))
+        results: list[object] = []
+
+        def use(future: DeviceFuture[Storage] = future, results: list[object] = results) -> None:
+            try:
+                results.append(wait(future))
+            except BaseException as error:
+                results.append(error)
+
+        place = interleaved(use, number, use)
+        assert results == [storage] * (1 if place is None else 2), f"place {number}: {place}"
+        assert set(Read(storage).sync_on(stream).tolist()) == {3}, f"place {number}: {place}"
+        number += 1
+    assert number > 20
