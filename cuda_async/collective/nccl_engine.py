@@ -377,9 +377,10 @@ class NcclEngine(Engine):
         Returns whether its outcome is known. The data may come before the hub's answer that another rank made another
         call, in which case they are wrong.
         """
-        # All launches of a graph share one `pending`. So a launch fails if the communicator is broken by its end.
+        # All launches of a graph share one `pending`. So a launch fails if the communicator is broken by its end. The
+        # first ones wait for the hub's answer about the recorded call, which other ranks may not have recorded.
         error = self._broken if pending.recorded else pending.error
-        if error is None and not pending.recorded and not self._is_agreed(pending):
+        if error is None and not self._is_agreed(pending):
             error = self._broken
             if error is None and not self._has_waited(pending):
                 return False

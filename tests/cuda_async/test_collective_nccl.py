@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuda_async import Device, Stream
+from cuda_async import CudaGraph, Device, Stream
 from cuda_async import zip as zip_ops
 from cuda_async.collective import Buffer, CollectiveError, Communicator
 from cuda_async.collective.board import ALL, Call, CallLog, Group, Meeting
@@ -248,6 +248,21 @@ def test_launches_of_graphs_end_where_another_rank(how: str):
     for other in (0, 2):
         with pytest.raises(CollectiveError, match="rank 1"):
             synchronize(streams[other])
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["a graph", "a graph in a graph"])
+def test_a_launch_fails_where_another_rank_has_recorded_something_else(nested: bool):
+    """NCCL moves something all the same: the launch waits for the hub's word about the recorded calls."""
+    ranks = on_gpus()
+    x = ranks.put([np.full(4, i, np.float32) for i in range(WORLD)])
+    streams = [device.new_stream() for device in ranks.devices]
+    graphs: list[CudaGraph[Any]] = []
+    for i, rank in enumerate(ranks.ranks):
+        graphs.append(rank.all_reduce(x[i], op="min" if i else "max").graph_on(streams[i]))
+        if nested:
+            graphs.append(graphs.pop().launch().graph_on(streams[i]))
+    for error in ranks.run(*(graph.launch() for graph in graphs)):
+        assert "called different things" in str(error)
 
 
 def test_a_call_that_all_have_made_ends_where_a_rank_leaves_amid_it():
