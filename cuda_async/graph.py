@@ -321,16 +321,24 @@ class CudaGraph(Generic[T]):
             for storage, write in uses:
                 storage.use(stream, write=write, failed=True)
             return
-        replay, outputs = Replay(stream), self._outputs
+        replay = Replay(stream)
+        try:
+            self._order_each(stream, uses, replay)
+        except BaseException:
+            replay.valid = False  # operands that it came to forget it: else they keep one for each refused launch
+            raise
+        self._replay = replay
+        if self.closed:  # by another thread, which has ended the launches before
+            replay.valid = False
+
+    def _order_each(self, stream: Stream, uses: list[tuple[Storage, bool]], replay: Replay) -> None:
+        outputs = self._outputs
         for storage, write in uses:
             storage.replay(replay, write)
             if write and id(storage) in outputs:
                 storage.renew(stream)
             else:
                 storage.order(stream, write)
-        self._replay = replay
-        if self.closed:  # by another thread, which has ended the launches before
-            replay.valid = False
 
     def check_device(self, stream: Stream) -> None:
         """Refuse a stream of another device. Raises ContextError."""
