@@ -308,8 +308,9 @@ class ProcessEngine(HostEngine):
             elif what == "refused":  # the work before the call failed on some rank
                 with self._lock:
                     self._way.give_back(self._files.pop(key))
-                    waiting = self._waiting.pop(key)
-                _tell(waiting.party.end(CollectiveError(rest[0]), None))
+                    waiting = self._waiting.pop(key, None)  # None: `_break` has ended the call meanwhile
+                if waiting is not None:
+                    _tell(waiting.party.end(CollectiveError(rest[0]), None))
             elif what == "left":
                 self._left = self._left or (time.monotonic(), key)  # the words stand where other messages have the key
             else:  # `broken why`: the reason stands where other messages have the key
