@@ -212,6 +212,29 @@ def test_the_hub_is_told_of_a_call_wherever_ctrl_c_comes(kind: str) -> None:
     assert number > 20
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 does not tell where signals may come")
+@pytest.mark.parametrize("records", [False, True], ids=["no graphs", "graphs"])
+def test_a_communicator_that_ctrl_c_left_half_closed_is_closed_again(records: bool) -> None:
+    """NCCL frees it once: without that, what waits on the device waits for ever."""
+    number, place = 0, "the beginning"
+    while place is not None:
+        bindings = _Bindings()
+        engine = NcclEngine(Nccl(bindings, handle=id), [0], [Device.host()], ["comm"], WORLD, cast("Any", _Hub()))
+        if records:
+            engine.recorded()
+        try:
+            place = interrupted(engine.close, number)
+        except RuntimeError:  # `threading` itself loses a lock where Ctrl-C comes amid the start of a thread
+            place = "threading"
+        engine.close()
+        limit = time.monotonic() + 20
+        while not bindings.calls.count("comm_abort") and time.monotonic() < limit:
+            time.sleep(0.001)
+        assert bindings.calls.count("comm_abort") == 1, f"place {number}: {place}"
+        number += 1
+    assert number > 10
+
+
 def test_a_graph_of_a_broken_communicator_fails_when_it_is_launched():
     ranks = on_gpus()
     x = ranks.put([np.ones(4, np.float32)] * WORLD)
