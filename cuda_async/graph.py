@@ -260,12 +260,14 @@ class CudaGraph(Generic[T]):
         if stream.recorder is not None:
             self._record(stream, stream.recorder, held)
             return held
-        replay, errors = self._replay, list["tuple[Storage, BaseException]"]()
-        if not replay.valid or replay.stream is not stream:  # else no output has failed since the last launch
-            errors += [(storage, error) for storage in tuple(self._outputs.values()) if (error := storage.error)]
+        replay = self._replay
+        if replay.valid and replay.stream is stream:  # no output has failed since the last launch
+            self._enqueue(stream, held)
+            return held
+        errors = [(storage, error) for storage in tuple(self._outputs.values()) if (error := storage.error)]
         try:
-            # Before the launch, which would refuse to use them.
-            _set_errors((storage, None) for storage, _ in errors)
+            if errors:  # cleared before the launch, which would refuse to use the outputs
+                _set_errors((storage, None) for storage, _ in errors)
             self._enqueue(stream, held)
         except BaseException:
             _set_errors(errors)
