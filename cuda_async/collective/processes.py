@@ -350,9 +350,9 @@ class ProcessEngine(HostEngine):
         return max(0.0, due - time.monotonic())
 
     def _give_up(self) -> None:
-        """End calls if one of them has waited for the limit and `_GRACE_S`, or a rank left so long ago as the limit.
+        """End all calls if one is too late, or a rank left too long ago.
 
-        GPUs may wait for a rank that left: the hub knows of no launch of a graph, nor what an agreed call still moves.
+        That is where a call has waited for the limit and `_GRACE_S`, or a rank left as long ago as the limit. GPUs may wait for a rank that left: the hub knows of no launch of a graph, nor what an agreed call still moves.
         """
         if self._limit_s is None:
             return

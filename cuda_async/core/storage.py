@@ -462,9 +462,9 @@ class Storage:
         self.use(stream, write=write)
 
     def renew(self, stream: Stream) -> None:
-        """Order work on `stream` that writes all bytes, so that no earlier failure matters, behind all uses.
+        """Order work on `stream` that writes all bytes behind all uses.
 
-        The caller has asked whether `stream` belongs to the storage's device.
+        No earlier failure matters to it. The caller has asked whether `stream` belongs to the storage's device.
         """
         self._allocation.write(stream, depend=False)
         if stream.checked is not None:
