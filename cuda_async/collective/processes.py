@@ -352,7 +352,8 @@ class ProcessEngine(HostEngine):
     def _give_up(self) -> None:
         """End all calls if one is too late, or a rank left too long ago.
 
-        That is where a call has waited for the limit and `_GRACE_S`, or a rank left as long ago as the limit. GPUs may wait for a rank that left: the hub knows of no launch of a graph, nor what an agreed call still moves.
+        A call is too late when it has waited for the limit and `_GRACE_S`, and a rank left too long ago after the
+        limit: GPUs may wait for it, since the hub knows of no launch of a graph, nor what an agreed call still moves.
         """
         if self._limit_s is None:
             return
