@@ -14,7 +14,7 @@ from threading import get_ident
 from typing import Any, Generic, TypeVar
 
 from cuda_async.core import observers
-from cuda_async.core.event import WAIT_SLICE_S
+from cuda_async.core.event import WAIT_SLICE_S, wait_done
 from cuda_async.core.future import DeviceFuture
 from cuda_async.core.lease import Lease, check_guards, current_holder, end, holders
 from cuda_async.core.nesting import refuse_nested
@@ -112,8 +112,8 @@ def sync_on(op: Operation[T], stream: Stream) -> T:
         op.note_use(site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]
         if isinstance(enqueued, Run):
             return enqueued.wait()
-        while not enqueued.event.wait(WAIT_SLICE_S):
-            pass
+        if not enqueued.event.wait(WAIT_SLICE_S):  # the first slice here, which spares most launches a call
+            wait_done(enqueued.event)
         if enqueued.finish():
             return enqueued.handles
         enqueued = enqueued.take_over()
@@ -305,6 +305,9 @@ class _FastFuture(DeviceFuture[T]):
             return super()._begin()
         if self._ended_leases is not None:
             self._renew_leases(self._ended_leases)
+        # No call from the question to the end of the next statement, where threads could change.
+        if self._started:
+            return self._find_run()
         self._op, self._started = None, True
         enqueued: Enqueued[T] | Run[T] | None = None
         try:

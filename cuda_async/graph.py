@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
 
@@ -101,9 +101,10 @@ class CudaGraph(Generic[T]):
         self._unlaunched = NotReadyError(
             f"the graph captured at {format_site(site)} has not been launched: its outputs hold no data yet"
         )
-        self._outputs: list[Storage] = recorder.allocated
-        """Memory that holds no data before the first launch; empty from then on."""
-        self._note_outputs(self._outputs, self._unlaunched)
+        self._outputs = {id(storage): storage for storage in (*recorder.allocated, *recorder.remade)}
+        """Memory that each launch makes anew, by `id`: earlier failures do not matter there."""
+        for storage in recorder.allocated:  # it holds no data before the first launch
+            storage.fail(self._unlaunched)
         self._token = object()  # the lease's owner: a reference to the graph would be a cycle
         # An attribute before it is entered: `__del__` gives it back wherever Ctrl-C comes.
         self._lease: Lease = GuardLease(recorder.operands(), self._token, site)
@@ -207,6 +208,7 @@ class CudaGraph(Generic[T]):
             with self._stream.submission:  # the mark is the update's: no other thread's work comes between
                 run.submit()
                 self._mark_update()
+                self._note_inputs(run)
             if run.submission_failed:
                 run.wait()  # raises the error, once work that was enqueued has ended
             handles = run.handles
@@ -215,6 +217,13 @@ class CudaGraph(Generic[T]):
             run.leave(error)
             raise
         return cast("U", handles)
+
+    def _note_inputs(self, run: Run[U]) -> None:
+        """Note the outputs that an update writes: no launch makes these anew."""
+        for lease in run.leases:
+            for use in lease.uses:
+                if use[2]:
+                    self._outputs.pop(id(use[1]), None)
 
     def _mark_update(self) -> None:
         """Record the end of an update, for launches on the stream of updates.
@@ -248,36 +257,31 @@ class CudaGraph(Generic[T]):
             self._check_open()
         if stream.device is not self._stream.device:
             self.check_device(stream)
-        outputs = self._outputs
-        if outputs:  # those of graphs that this one launches, or that launch this one, may hold data already
-            outputs = [storage for storage in outputs if isinstance(storage.error, NotReadyError)]
         if stream.recorder is not None:
-            self._record(stream, stream.recorder, held, outputs)
-        elif not outputs:
+            self._record(stream, stream.recorder, held)
+            return held
+        replay = self._replay
+        if replay.valid and replay.stream is stream:  # no output has failed since the last launch
             self._enqueue(stream, held)
-        else:
-            self._note_outputs(outputs, None)  # before the launch, which would refuse to use them
-            try:
-                self._enqueue(stream, held)
-            except BaseException:
-                self._note_outputs(outputs, self._unlaunched)
-                raise
-            self._outputs = []
+            return held
+        errors = [(storage, error) for storage in tuple(self._outputs.values()) if (error := storage.error)]
+        try:
+            if errors:  # cleared before the launch, which would refuse to use the outputs
+                _set_errors((storage, None) for storage, _ in errors)
+            self._enqueue(stream, held)
+        except BaseException:
+            _set_errors(errors)
+            raise
         return held
 
-    @staticmethod
-    def _note_outputs(outputs: list[Storage], error: BaseException | None) -> None:
-        """Set the error of each later use of the outputs; None for no error."""
-        for storage in outputs:
-            storage.fail(error)
-
-    def _record(self, stream: Stream, recorder: Capture, held: Held, outputs: list[Storage]) -> None:
+    def _record(self, stream: Stream, recorder: Capture, held: Held) -> None:
         """Record a launch as a part of another graph.
 
         That graph's launches order themselves. Until the first of them, outputs that hold no data go on to hold none.
         """
         recorder.meets += cast("Handle", held.handle).meets
-        recorder.allocated += outputs
+        for storage in tuple(self._outputs.values()):  # a copy: another thread's update takes some away
+            (recorder.allocated if isinstance(storage.error, NotReadyError) else recorder.remade).append(storage)
         lent: dict[int, list[Span]] = {}
         for _, storage, _, start, stop in self._lease.uses:
             lent.setdefault(id(storage), []).append((start, stop))
@@ -320,12 +324,23 @@ class CudaGraph(Generic[T]):
                 storage.use(stream, write=write, failed=True)
             return
         replay = Replay(stream)
-        for storage, write in uses:
-            storage.replay(replay, write)
-            storage.order(stream, write)
+        try:
+            self._order_each(stream, uses, replay)
+        except BaseException:
+            replay.valid = False  # operands that it came to forget it: else they keep one for each refused launch
+            raise
         self._replay = replay
         if self.closed:  # by another thread, which has ended the launches before
             replay.valid = False
+
+    def _order_each(self, stream: Stream, uses: list[tuple[Storage, bool]], replay: Replay) -> None:
+        outputs = self._outputs
+        for storage, write in uses:
+            storage.replay(replay, write)
+            if write and id(storage) in outputs:
+                storage.renew(stream)
+            else:
+                storage.order(stream, write)
 
     def check_device(self, stream: Stream) -> None:
         """Refuse a stream of another device. Raises ContextError."""
@@ -346,7 +361,7 @@ class CudaGraph(Generic[T]):
             end((self._lease,))
             self._handle = None
             self._replay.valid = False
-            self._held, self._lent, self._outputs = Held(None, [], []), [], []
+            self._held, self._lent, self._outputs = Held(None, [], []), [], {}
             self._return_event()
             if self._output:  # not taken
                 self._output = None
@@ -396,6 +411,12 @@ class CudaGraph(Generic[T]):
     def picture(self) -> Picture:
         """The recorded operations that use memory, and their order, as data."""
         return picture_of_steps(repr(self)[1:-1], self._steps)
+
+
+def _set_errors(errors: Iterable[tuple[Storage, BaseException | None]]) -> None:
+    """Set the error of each later use of storages; None for no error."""
+    for storage, error in errors:
+        storage.fail(error)
 
 
 def _expect_op(op: object, method: str) -> None:

@@ -60,7 +60,10 @@ class Recorder:
     traces = False
     since = 0
 
-    __slots__ = ("_may_allocate", "_operands", "_running", "_uses", "_workspace", "allocated", "home", "meets", "steps")
+    __slots__ = (
+        "_may_allocate", "_operands", "_running", "_uses", "_workspace", "allocated", "home", "meets", "remade",
+        "steps",
+    )  # fmt: skip
 
     def __init__(self, home: Stream, *, may_allocate: bool) -> None:
         self.home = home
@@ -68,6 +71,7 @@ class Recorder:
         self._uses: dict[int, tuple[Storage, bool]] = {}
         self._operands: dict[tuple[int, int, int | None], Use] = {}
         self.allocated: list[Storage] = []
+        self.remade: list[Storage] = []
         self._workspace: Storage | None = None
         self._running: list[tuple[Operation[Any], Step | None]] = []
         self.meets: list[object] = []

@@ -260,7 +260,7 @@ class _Pipe:
         host, device = self._host_side, self._device_side
         events: list[DriverEvent] = []
         try:  # from the first event on: Ctrl-C between two of them loses none
-            while len(events) < 2 * _SLOTS:
+            for _ in range(2 * _SLOTS):
                 events.append(device.device.borrow_event())
             self._filled, self._emptied = events[:_SLOTS], events[_SLOTS:]
             with host.submission:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import gc
 
 from cuda_async.core.device import Device
-from cuda_async.core.event import WAIT_SLICE_S
+from cuda_async.core.event import wait_done
 from cuda_async.core.policy import policy_streams
 from cuda_async.core.stream import Stream
 from cuda_async.driver.checked import CheckedDriver, Ledger, Race
@@ -45,7 +45,6 @@ def wait_all_idle(device: Device, *streams: Stream) -> None:
         event = device.borrow_event()
         try:
             stream.driver.record(event)
-            while not event.wait(WAIT_SLICE_S):
-                pass
+            wait_done(event)
         finally:
             device.return_event(event)

@@ -216,9 +216,15 @@ class GraphedSums(Generic[Operand]):
         return self._graphs[2 * number].update(operation)
 
     def wait(self) -> None:
-        """Wait until what is enqueued is done. Raises its error."""
-        for stream in self._streams:
-            stream.synchronize()
+        """Wait until what is enqueued is done. Raises its first error; the next call begins without it."""
+        errors: list[Exception] = []
+        for stream in self._streams:  # all of them: the next wait for a stream would raise an error that this one left
+            try:
+                stream.synchronize()
+            except Exception as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
 
     def close(self) -> None:
         """Release the graphs."""

@@ -219,7 +219,7 @@ class Hub:
         oldest = None if self._limit_s is None or self._board.broken is not None else self._log.oldest()
         if oldest is not None and self._limit_s is not None and now - oldest[0] >= self._limit_s:
             self._board.time_out(oldest[1])
-            self._tell_waiting()
+            self._tell_all(str(self._board.broken))
 
     def _hear(self, rank: int, kind: str, first: Any, *rest: Any) -> None:
         """Act on a rank's message. `first` and `rest` are its parts behind its kind."""
@@ -238,11 +238,13 @@ class Hub:
             self._compare(rank, first, *rest)
         elif kind == "abort":
             self._board.break_up(first)
-            self._tell_waiting()
+            self._tell_all(str(self._board.broken))
         else:  # "leave": the rank has ended its own calls
             self._leaving.add(rank)
             self._board.break_up_without(rank, "it closed its communicator")
             self._tell_waiting()
+            for other in _own_last(self._ranks.keys() - self._leaving):
+                self._send(other, "left", str(self._board.broken))
 
     def _compare(self, rank: int, table: Sequence[tuple[Group, Call, str]], runs: Sequence[tuple[int, int]]) -> None:
         """Compare the newest calls of a rank with the other ranks' calls.
@@ -267,10 +269,13 @@ class Hub:
                 self._send(other, "agreed", tuple(counts))
         if agreement.dispute is not None:
             self._board.dispute(agreement.dispute)
-            self._tell_waiting()
+            self._tell_all(str(self._board.broken))
 
     def _tell_waiting(self) -> None:
-        """Tell the ranks whose calls wait for other ranks' that they wait in vain."""
+        """Tell the ranks whose calls wait for other ranks' that they wait in vain.
+
+        The others may not be told, where a rank has left that is done: their last data may be under way.
+        """
         for rank in _own_last(self._log.waiting()):
             self._send(rank, "broken", str(self._board.broken))
 
@@ -290,6 +295,7 @@ class Hub:
             self._tell_all(str(broken))
 
     def _tell_all(self, why: str) -> None:
+        # Ranks without a call that waits, too: of calls that graphs launch the hub knows nothing.
         for rank in _own_last(self._ranks):
             self._send(rank, "broken", why)
 

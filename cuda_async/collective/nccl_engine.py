@@ -13,7 +13,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -29,7 +29,7 @@ from cuda_async.collective.processes import ProcessEngine
 from cuda_async.core.storage import Storage
 from cuda_async.driver.checked import CheckedDriver
 from cuda_async.driver.interface import DriverStream
-from cuda_async.errors import ArgumentError, CollectiveError, LaunchError, without_traceback
+from cuda_async.errors import ArgumentError, CollectiveError, ContextError, LaunchError, without_traceback
 from cuda_async.locks import Gate, new_lock
 from cuda_async.spread import order_behind
 from cuda_async.threads import start_thread
@@ -161,6 +161,7 @@ class NcclEngine(Engine):
         self._nccl = nccl
         self._devices = dict(zip(ranks, devices, strict=True))
         self._comms = dict(zip(ranks, comms, strict=True))
+        self._doomed: deque[Any] = deque()  # communicators that are to be aborted
         self._hub = hub
         self._lock = new_lock()  # NCCL takes calls of a communicator from one thread at a time
         self._links = new_lock()  # held while NCCL is asked about a communicator, which must not be aborted meanwhile
@@ -377,9 +378,10 @@ class NcclEngine(Engine):
         Returns whether its outcome is known. The data may come before the hub's answer that another rank made another
         call, in which case they are wrong.
         """
-        # All launches of a graph share one `pending`. So a launch fails if the communicator is broken by its end.
+        # All launches of a graph share one `pending`. So a launch fails if the communicator is broken by its end. The
+        # first ones wait for the hub's answer about the recorded call, which other ranks may not have recorded.
         error = self._broken if pending.recorded else pending.error
-        if error is None and not pending.recorded and not self._is_agreed(pending):
+        if error is None and not self._is_agreed(pending):
             error = self._broken
             if error is None and not self._has_waited(pending):
                 return False
@@ -466,30 +468,40 @@ class NcclEngine(Engine):
             error: of these calls.
             waits: whether to wait until NCCL has freed the communicators, though graphs have recorded calls.
         """
-        # Without `_lock`: a call may hold it while it waits, in NCCL, for the rank that is gone.
-        if self._broken is not None:
-            return
-        self._broken = error
+        # Without `_lock`: a call may hold it while it waits, in NCCL, for the rank that is gone. A second call takes
+        # the steps that Ctrl-C has left of the first one.
+        if self._broken is None:
+            self._broken = error
         for pending in list(self._pending):
-            if not pending.is_over():
-                pending.error = error
+            if pending.error is None and not pending.is_over():
+                pending.error = self._broken
         with self._links:
-            comms, self._comms = self._comms, dict.fromkeys(self._comms)
-        if not self._has_recorded:
-            self._abort(comms.values())
+            for rank, comm in self._comms.items():
+                if comm is not None:
+                    # No call ahead of the second line, where Ctrl-C could come: the communicator is in one of the two.
+                    self._comms[rank] = None
+                    self._doomed.append(comm)
+        if not self._doomed:
             return
-        # NCCL's call ends what waits on the device at once. But it returns when all graphs with calls of the
-        # communicator are destroyed (`commDestroySync` in NCCL's src/init.cc). The user may keep these, launches in
-        # flight do, and the hub's thread must go on.
-        aborting = threading.Thread(
-            target=self._abort, args=(comms.values(),), name="cuda_async-collective-abort", daemon=True
-        )
-        start_thread(aborting)
-        if waits:
+        # On a thread, to which no Ctrl-C comes. NCCL's call ends what waits on the device at once. But it returns when
+        # all graphs with calls of the communicator are destroyed (`commDestroySync` in NCCL's src/init.cc). The user
+        # may keep these, launches in flight do, and the hub's thread must go on.
+        aborting = threading.Thread(target=self._abort, name="cuda_async-collective-abort", daemon=True)
+        try:
+            start_thread(aborting)
+        except ContextError:  # the interpreter exits, and starts no thread: the end of the process destroys graphs
+            if not self._has_recorded:
+                self._abort()
+            return
+        if waits or not self._has_recorded:
             aborting.join()
 
-    def _abort(self, comms: Iterable[Any]) -> None:
-        for comm in comms:
+    def _abort(self) -> None:
+        while True:
+            try:
+                comm = self._doomed.popleft()
+            except IndexError:  # another thread may have taken the last one
+                return
             with contextlib.suppress(Exception):  # a communicator may be half made, or lost with its GPU
                 self._nccl.abort(comm)
 

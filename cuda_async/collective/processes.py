@@ -17,6 +17,7 @@ messages, in the order of a call's life:
     rank -> hub    abort why                         end every call, on all ranks
     hub -> rank    broken why                        no call can succeed any more
     rank -> hub    leave None                        it closes its communicator
+    hub -> rank    left why                          a rank has left: what still waits for it will not end
 
 A process that dies closes its socket, and the hub tells the other ranks at once. The unique id holds the key of the
 handshake, so that only processes that know the id can connect. The folder is readable for its user alone.
@@ -121,6 +122,7 @@ class ProcessEngine(HostEngine):
         self._agreed: Callable[[Group, int], None] | None = None
         self._failed: Callable[[Group, int, str], None] | None = None
         self._broken = ""
+        self._left: tuple[float, str] | None = None  # when the first rank left, in seconds, and the words for it
         self._closed = False
         self._pid = os.getpid()  # a child of `fork` has another, and must not use the connection
         if address.folder is not None and not hasattr(socket, "AF_UNIX"):
@@ -306,8 +308,11 @@ class ProcessEngine(HostEngine):
             elif what == "refused":  # the work before the call failed on some rank
                 with self._lock:
                     self._way.give_back(self._files.pop(key))
-                    waiting = self._waiting.pop(key)
-                _tell(waiting.party.end(CollectiveError(rest[0]), None))
+                    waiting = self._waiting.pop(key, None)  # None: `_break` has ended the call meanwhile
+                if waiting is not None:
+                    _tell(waiting.party.end(CollectiveError(rest[0]), None))
+            elif what == "left":
+                self._left = self._left or (time.monotonic(), key)  # the words stand where other messages have the key
             else:  # `broken why`: the reason stands where other messages have the key
                 self._break(key)
 
@@ -330,24 +335,35 @@ class ProcessEngine(HostEngine):
         _tell(waiting.party.end(error, None))
 
     def _patience(self) -> float | None:
-        """Seconds until the oldest call has waited for the limit and `_GRACE_S`.
+        """Seconds until the first of the times at which `_give_up` has something to do.
 
         None for ever.
         """
         with self._lock:
             if self._limit_s is None:
                 return None
-            if not self._waiting:  # a call that begins while the thread waits does not wake it, and is due after this
-                return self._limit_s + _GRACE_S
-            first = min(waiting.since for waiting in self._waiting.values())
-        return max(0.0, first + self._limit_s + _GRACE_S - time.monotonic())
+            # A call that begins while the thread waits does not wake it, and is due after this.
+            first = min((waiting.since for waiting in self._waiting.values()), default=time.monotonic())
+        due = first + self._limit_s + _GRACE_S
+        if self._left is not None and not self._broken:
+            due = min(due, self._left[0] + self._limit_s)
+        return max(0.0, due - time.monotonic())
 
     def _give_up(self) -> None:
+        """End all calls if one is too late, or a rank left too long ago.
+
+        A call is too late when it has waited for the limit and `_GRACE_S`, and a rank left too long ago after the
+        limit: GPUs may wait for it, since the hub knows of no launch of a graph, nor what an agreed call still moves.
+        """
+        if self._limit_s is None:
+            return
+        limit, now = self._limit_s + _GRACE_S, time.monotonic()
         with self._lock:
-            limit = None if self._limit_s is None else self._limit_s + _GRACE_S
-            late = limit is not None and any(time.monotonic() - call.since >= limit for call in self._waiting.values())
+            late = any(now - call.since >= limit for call in self._waiting.values())
         if late:
             self._break(f"rank 0 has not answered within {limit:g} s")
+        elif self._left is not None and now - self._left[0] >= self._limit_s:
+            self._break(self._left[1])
 
     def _break(self, why: str) -> None:
         with self._lock:

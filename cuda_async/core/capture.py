@@ -29,7 +29,8 @@ class Capture(Protocol):
 
     Attributes:
         home: the stream that the recorded work belongs to; memory of the capture is allocated there.
-        allocated: memory that recorded operations allocated.
+        allocated: memory that recorded operations allocated, and that holds no data yet.
+        remade: memory of recorded graphs that holds data, or failed to get them, and that each launch makes anew.
         traces: whether this is a trace: nothing of it will run.
         since: of a trace, the number that a shared operation made at its beginning would have.
         meets: what communicators made for the recorded collectives (`Engine.recorded`); empty without any. The graph
@@ -39,6 +40,7 @@ class Capture(Protocol):
 
     home: Stream
     allocated: list[Storage]
+    remade: list[Storage]
     traces: bool
     since: int
     meets: list[object]

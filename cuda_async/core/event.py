@@ -16,10 +16,20 @@ if TYPE_CHECKING:
     from cuda_async.core.device import Device
     from cuda_async.core.stream import Stream
 
-__all__ = ("WAIT_SLICE_S", "Event", "StreamIdle", "wait_event")
+__all__ = ("WAIT_SLICE_S", "Event", "StreamIdle", "wait_done", "wait_event")
 
 WAIT_SLICE_S = 0.05
 """Seconds of one call of a driver's wait. Ctrl-C is raised between two calls; nobody notices so short a delay."""
+
+
+def wait_done(event: DriverEvent) -> None:
+    """Wait for a driver's event in slices, so that Ctrl-C ends the wait.
+
+    The loop has a function of its own: where a `while` jumps back, CPython 3.13 raises Ctrl-C outside of a `try` or
+    `with` around the loop, so that neither `except` nor `finally` sees it.
+    """
+    while not event.wait(WAIT_SLICE_S):
+        pass
 
 
 def wait_event(event: DriverEvent) -> None:
@@ -28,8 +38,7 @@ def wait_event(event: DriverEvent) -> None:
     Raises:
         BaseException: the failure of the work that the event covers.
     """
-    while not event.wait(WAIT_SLICE_S):
-        pass
+    wait_done(event)
     failure = event.failure()
     if failure is not None:
         raise failure

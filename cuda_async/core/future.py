@@ -133,8 +133,10 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         refuse_nested("await or start()")
         return self._submit(waited=waited)
 
-    def _submit(self, *, waited: bool = False) -> Run[T]:
+    def _submit(self, *, waited: bool = False) -> Run[T] | None:
         op, run = self._op, self._make_run()
+        if run is None:
+            return self._find_run()
         try:
             if waited and op is not None:
                 do_prerequisites(op, self._stream.device)
@@ -144,13 +146,18 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
             raise
         return run
 
-    def _make_run(self) -> Run[T]:
+    def _make_run(self) -> Run[T] | None:
+        """Take the operation, and make its run; None where another thread has taken it."""
         op = self._op
-        assert op is not None, "it was started before"
+        if op is None:
+            return None
         if self._ended_leases is not None:
             self._renew_leases(self._ended_leases)
         run = Run(op, self._stream, self._leases)
-        # One statement without calls: a signal cannot come amid it, so the future or the run owns the operation.
+        # No call from the question to the end of the next statement, where threads could change: one thread has the
+        # operation. Nor can a signal come amid the statement: the future or the run owns the operation.
+        if self._started:
+            return None
         self._run, self._started, self._op = run, True, None
         return run
 
@@ -186,12 +193,13 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         """
         refuse_nested("await")
         op, stream = self._op, self._stream
-        assert op is not None, "it was started before"
+        if op is None:  # another thread has taken it
+            return self._find_run()
         preparations = list(op.preparations(stream.device))
         if preparations:
             return self._prepare(preparations)
         run = self._submit()
-        if not run.done and self._may_spin():
+        if run is not None and not run.done and self._may_spin():
             stream.driver.awaited()
             self._spin(run.poll)
         return run
@@ -241,9 +249,11 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
                 return False
         return True
 
-    def _prepare(self, preparations: list[Callable[[], object]]) -> Run[T]:
+    def _prepare(self, preparations: list[Callable[[], object]]) -> Run[T] | None:
         """Have a new thread do slow host work (compiling), and then enqueue the operation."""
         run = self._make_run()
+        if run is None:
+            return self._find_run()
         try:
             context = contextvars.copy_context()  # functions given to then() see the task's variables
             thread = threading.Thread(

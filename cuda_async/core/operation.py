@@ -243,9 +243,9 @@ class Operation(ABC, Generic[T_co]):
         """
         if self._state != BUILT and not (composed and self._state == _COMPOSED):
             self._refuse()
+        self._state = _RUN  # no call since the question, where another thread could run it as well
         if not composed:
             self._used = user_site() if site is None else site
-        self._state = _RUN
         return self._leases
 
     def note_use(self, site: Place) -> None:
@@ -287,8 +287,10 @@ class Operation(ABC, Generic[T_co]):
         """
         if self._state != BUILT:
             self._refuse()
-        self.discard()
-        self._state = _BOUND
+        self._state = _BOUND  # as in `begin`
+        self._used = user_site()
+        for part in self._free():
+            part.discard()
 
     def drop(self, used: Place) -> Iterable[Operation[Any]]:
         """Discard the operation without its parts, and return these to the caller.
@@ -300,6 +302,10 @@ class Operation(ABC, Generic[T_co]):
             return ()
         self._state = _DISCARDED
         self._used = used
+        return self._free()
+
+    def _free(self) -> Iterable[Operation[Any]]:
+        """Free the arguments of an operation that will not run, and return its parts."""
         end(self._leases)  # it removes them from their storages at once
         self._give_back()  # subclasses give back more than leases: a raw launch its borrowed partitions
         return self.parts()

@@ -542,6 +542,11 @@ class Run(Generic[T]):
         if self._error is not None and not isinstance(self._error, Exception):
             self._raise()
 
+    def _wait_over(self, event: DriverEvent) -> None:
+        """Wait until the run is over; a function of its own, as `wait_done`."""
+        while not (event.wait(WAIT_SLICE_S) or self.done):  # `done`: completed by another thread, as in `settle`
+            pass
+
     def wait(self) -> T:
         """Wait on this thread and return the outcome. After Ctrl-C the run goes on."""
         __tracebackhide__ = True
@@ -549,9 +554,7 @@ class Run(Generic[T]):
         if event is not None and not self._watched:  # a watcher completes the run, and gives the event to the pool
             try:
                 self.raise_interrupt()
-                # `done` as well: another thread may complete the run; its event then stands for other work (`settle`).
-                while not (event.wait(WAIT_SLICE_S) or self.done):
-                    pass
+                self._wait_over(event)
             except BaseException:
                 self.watch()
                 raise

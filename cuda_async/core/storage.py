@@ -31,6 +31,7 @@ from cuda_async.locks import new_lock
 if TYPE_CHECKING:
     from cuda_async.core.device import Device
     from cuda_async.core.stream import Stream
+    from cuda_async.driver.interface import DriverEvent
 
 __all__ = ("Replay", "Storage")
 
@@ -179,20 +180,24 @@ class _Allocation:
         if len(self.readers) > _MAX_READERS:
             self.forget_readers()
 
-    def write(self, stream: Stream) -> None:
+    def write(self, stream: Stream, *, depend: bool = True) -> None:
         """Order the piece that `stream` enqueues next, a writer.
 
         The caller holds the lock of `stream`, and perhaps another thread that of another one: the two then use
         different bytes. What such a thread enqueues from now on this write cannot wait for, so its record stays.
+
+        Args:
+            stream: the stream of the write.
+            depend: whether the write fails where an earlier one failed, since it leaves some bytes as they are.
         """
         self.readers.pop(stream, None)
         if self.writer is stream and not self.readers:  # no call up to the `return`, where threads could change
             self.written = stream.sequence + 1
             return
         with _lock:
-            self._record_write(stream)
+            self._record_write(stream, depend)
 
-    def _record_write(self, stream: Stream) -> None:
+    def _record_write(self, stream: Stream, depend: bool) -> None:
         """Order a write on `stream` behind all uses, and take their place.
 
         The caller holds `_lock`.
@@ -201,7 +206,7 @@ class _Allocation:
             self.end_replays()
         others: list[Stream] = []
         for source, sequence in self.writers():
-            if not self._replace(stream, source, sequence, depend=True):
+            if not self._replace(stream, source, sequence, depend=depend):
                 others.append(source)
         for reader, sequence in self.reads():
             # A write behind a read needs no result of it: it is right where the read failed.
@@ -315,12 +320,21 @@ def _wait_for_frees(stream: Stream) -> None:
     for user in streams:
         event = stream.device.record_event(user.driver)
         try:
-            while not event.wait(WAIT_SLICE_S):
-                # Any of the streams: this one may follow it.
-                if time.monotonic() > deadline and any(user.driver.parked for user in streams):
-                    return
+            if not _wait_unless_parked(event, deadline, streams):
+                return
         finally:  # also where Ctrl-C ends the wait
             stream.device.return_event(event)
+
+
+def _wait_unless_parked(event: DriverEvent, deadline: float, streams: set[Stream]) -> bool:
+    """Wait for an event.
+
+    Returns False if one of the streams waits for a meeting when time is up: the event may be behind it.
+    """
+    while not event.wait(WAIT_SLICE_S):
+        if time.monotonic() > deadline and any(user.driver.parked for user in streams):
+            return False
+    return True
 
 
 class Storage:
@@ -446,6 +460,15 @@ class Storage:
                 allocation.written = stream.sequence + 1
                 return
         self.use(stream, write=write)
+
+    def renew(self, stream: Stream) -> None:
+        """Order work on `stream` that writes all bytes behind all uses.
+
+        No earlier failure matters to it. The caller has asked whether `stream` belongs to the storage's device.
+        """
+        self._allocation.write(stream, depend=False)
+        if stream.checked is not None:
+            stream.checked.use(self.address, write=True)
 
     def join(self, stream: Stream) -> None:
         """Order work on `stream` behind the library that lends the memory.

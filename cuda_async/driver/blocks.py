@@ -161,9 +161,10 @@ class BlockCache:
         with self._lock:
             for size in sorted(self._free, reverse=True):
                 blocks = self._free[size]
-                while blocks and self.kept > keep_bytes:
-                    released.append(blocks.pop())
-                    self.kept -= size
+                for _ in range(len(blocks)):
+                    if self.kept > keep_bytes:
+                        released.append(blocks.pop())
+                        self.kept -= size
         for block in released:  # without the lock: a source may take a while
             block.release()
 

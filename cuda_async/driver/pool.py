@@ -89,7 +89,7 @@ class WorkerPool:
                     return  # a task puts another one, which the workers still run
                 raise ContextError(0, EXITING)
             # Ctrl-C in here leaves too few threads, or one that is not in the list: the next call starts the others.
-            while len(self._threads) < self.width:
+            for _ in range(self.width - len(self._threads)):
                 thread = threading.Thread(
                     target=self._work, name=f"cuda_async-worker-{len(self._threads)}", daemon=True
                 )

@@ -1,7 +1,7 @@
 """What stands for NCCL's bindings on the CPU: calls of nccl4py's names, carried out among host streams.
 
-It keeps NCCL's rules: what is in a group is one call, an aborted call ends without an error, nothing tells one rank
-what another calls, and `comm_abort` returns when all graphs that recorded calls are gone.
+It keeps NCCL's rules: what is in a group is one call, an abort ends the calls of its rank alone, and without an error,
+nothing tells one rank what another calls, and `comm_abort` returns when all graphs that recorded calls are gone.
 """
 
 from __future__ import annotations
@@ -34,6 +34,26 @@ class NCCLError(Exception):
 
 class _Ring(LocalEngine):
     """Ranks of one id. What is aborted ends without an error, as on a GPU."""
+
+    def __init__(self, world: int) -> None:
+        super().__init__(world, None)
+        self._aborted: set[int] = set()
+
+    def abort_rank(self, rank: int) -> None:
+        """End the calls of a rank, and later ones as soon as they are made. Who calls with it waits for ever."""
+        with self._lock:
+            self._aborted.add(rank)
+            for meeting in self._board._meetings.values():  # pyright: ignore[reportPrivateUsage]
+                arrival = meeting.arrivals.pop(rank, None)
+                if arrival is not None:
+                    self._end(arrival.payload.party, None, None)
+        self._finish_ended()
+
+    def _arrive(self, key: Key, seat: Seat, party: Any, failure: BaseException | None, at: float) -> None:
+        if seat.rank in self._aborted:
+            self._end(party, None, None)
+        else:
+            super()._arrive(key, seat, party, failure, at)
 
     def _refuse(self, part: Any, error: CollectiveError) -> None:
         self._end(part.party, None, None)
@@ -123,7 +143,7 @@ class FakeNccl:
         assert len(unique_id) == 128
         assert any(unique_id)
         with self._lock:
-            ring = self._rings.setdefault(bytes(unique_id), _Ring(world, None))
+            ring = self._rings.setdefault(bytes(unique_id), _Ring(world))
         return Comm(ring, rank)
 
     def comm_init_rank_config(self, world: int, unique_id: bytearray, rank: int, config: FakeConfig) -> Comm:
@@ -131,14 +151,14 @@ class FakeNccl:
         return self.comm_init_rank(world, unique_id, rank)
 
     def comm_init_all(self, count: int, ordinals: list[int]) -> list[Comm]:
-        ring = _Ring(count, None)
+        ring = _Ring(count)
         return [Comm(ring, rank) for rank in range(count)]
 
     def comm_get_async_error(self, comm: Comm) -> int:
         return comm.failure
 
     def comm_abort(self, comm: Comm) -> None:
-        comm.ring.abort("aborted")
+        comm.ring.abort_rank(comm.rank)
         with comm.changed:
             assert comm.changed.wait_for(lambda: not comm.recorded, 60)
         comm.freed.set()

@@ -49,6 +49,15 @@ class Ranks:
         return [buffer.get().sync_on(device.new_stream()) for buffer, device in zip(buffers, self.devices, strict=True)]
 
 
+def outcome(function: Callable[[], object]) -> Exception | None:
+    """The error that a function raises."""
+    try:
+        function()
+    except Exception as error:
+        return error
+    return None
+
+
 def on_host(limit_s: float | None = 20.0, ledger: Ledger | None = None) -> Ranks:
     device = Device.host() if ledger is None else Device.from_driver(CheckedDriver(Device.host().driver, ledger))
     together = Communicator.of([device] * WORLD, limit_s=limit_s)

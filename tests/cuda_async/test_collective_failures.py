@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
-from cuda_async import CudaGraph, Device, DeviceOp, DriverError, ExecutionContext, Stream, Use, unsafe
+from cuda_async import CudaGraph, Device, DeviceOp, DriverError, ExecutionContext, NotReadyError, Stream, Use, unsafe
 from cuda_async.collective import Buffer, CollectiveError, Communicator
 from cuda_async.driver.interface import Meet
 from cuda_async.errors import ArgumentError, ArgumentTypeError
-from tests.cuda_async.ranks import ENGINES, WORLD, Ranks, on_host
+from tests.cuda_async.ranks import ENGINES, WORLD, Ranks, on_host, outcome
 
 
 @pytest.fixture(params=list(ENGINES))
@@ -51,14 +51,6 @@ class Fails(DeviceOp[Buffer]):
         self._buffer.storage.use(context.stream, write=True)
         context.stream.call(fail)
         return self._buffer
-
-
-def outcome(function: Callable[[], object]) -> Exception | None:
-    try:
-        function()
-    except Exception as error:
-        return error
-    return None
 
 
 Caller = Callable[[], object]
@@ -147,6 +139,30 @@ def test_a_failure_that_nobody_waited_for_is_the_collectives(make: Callable[...,
     y = ranks.put([np.full(4, i + 10, np.uint32) for i in range(WORLD)])
     assert _Callers(way, ranks, y, streams).call() == [None] * WORLD
     np.testing.assert_array_equal(ranks.get(y), np.full((WORLD, 4), 10 + 11 + 12))
+
+
+@pytest.mark.parametrize("is_bound", [False, True], ids=["operation", "bound"])
+def test_a_graph_that_was_launched_too_early_is_launched_again(make: Callable[..., Ranks], is_bound: bool) -> None:
+    """Its operand is another graph's output, which that graph's next launch makes: the earlier failure is over."""
+    ranks = make()
+    streams = [(device.new_stream(), device.new_stream()) for device in ranks.devices]
+    parts = [Buffer.put(np.full(4, i + 1, np.uint32)).graph_on(home) for i, (home, _) in enumerate(streams)]
+    x = cast("list[Buffer]", [graph.take_output() for graph in parts])
+    sums = [rank.all_reduce(x[i]).graph_on(streams[i][1]) for i, rank in enumerate(ranks.ranks)]
+    launches = [graph.launch().bind(graph.stream) for graph in sums]
+
+    def add_up() -> list[Exception | None]:
+        if not is_bound:
+            return [error if isinstance(error, Exception) else None for error in ranks.run(*(g.launch() for g in sums))]
+        errors = [outcome(launch) for launch in launches]
+        return [error or outcome(graph.stream.synchronize) for error, graph in zip(errors, sums, strict=True)]
+
+    assert all(isinstance(error, NotReadyError | CollectiveError) for error in add_up())
+    for _ in range(2):
+        for graph in parts:
+            graph.launch().sync_on(graph.stream)
+        assert add_up() == [None] * WORLD
+        np.testing.assert_array_equal(ranks.get(x), np.full((WORLD, 4), 1 + 2 + 3))
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cuda_async import Device
+from cuda_async import CudaGraph, Device, Stream
 from cuda_async import zip as zip_ops
 from cuda_async.collective import Buffer, CollectiveError, Communicator
 from cuda_async.collective.board import ALL, Call, CallLog, Group, Meeting
@@ -28,7 +28,7 @@ from cuda_async.collective.processes import ProcessEngine
 from cuda_async.errors import ArgumentError, LaunchError
 from cuda_async.testing import CheckedDriver, Ledger
 from tests.cuda_async.fake_nccl import Comm, FakeNccl, NCCLError
-from tests.cuda_async.ranks import WORLD, on_gpus
+from tests.cuda_async.ranks import WORLD, on_gpus, outcome
 from tests.cuda_async.work import Affine
 from tests.support.interrupts import interrupted
 
@@ -212,6 +212,29 @@ def test_the_hub_is_told_of_a_call_wherever_ctrl_c_comes(kind: str) -> None:
     assert number > 20
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 does not tell where signals may come")
+@pytest.mark.parametrize("records", [False, True], ids=["no graphs", "graphs"])
+def test_a_communicator_that_ctrl_c_left_half_closed_is_closed_again(records: bool) -> None:
+    """NCCL frees it once: without that, what waits on the device waits for ever."""
+    number, place = 0, "the beginning"
+    while place is not None:
+        bindings = _Bindings()
+        engine = NcclEngine(Nccl(bindings, handle=id), [0], [Device.host()], ["comm"], WORLD, cast("Any", _Hub()))
+        if records:
+            engine.recorded()
+        try:
+            place = interrupted(engine.close, number)
+        except RuntimeError:  # `threading` itself loses a lock where Ctrl-C comes amid the start of a thread
+            place = "threading"
+        engine.close()
+        limit = time.monotonic() + 20
+        while not bindings.calls.count("comm_abort") and time.monotonic() < limit:
+            time.sleep(0.001)
+        assert bindings.calls.count("comm_abort") == 1, f"place {number}: {place}"
+        number += 1
+    assert number > 10
+
+
 def test_a_graph_of_a_broken_communicator_fails_when_it_is_launched():
     ranks = on_gpus()
     x = ranks.put([np.ones(4, np.float32)] * WORLD)
@@ -223,6 +246,71 @@ def test_a_graph_of_a_broken_communicator_fails_when_it_is_launched():
         ranks.ranks[0].barrier().sync_on(streams[0])
     with pytest.raises(CollectiveError, match="enough on rank 1"):
         graphs[0].launch().sync_on(streams[0])
+
+
+@pytest.mark.parametrize("how", ["aborts", "closes", "calls something else", "sends a message"])
+def test_launches_of_graphs_end_where_another_rank(how: str):
+    """The hub does not know of them, and NCCL's abort ends the calls of one rank alone: so each rank has to be told."""
+    ranks = on_gpus(limit_s=1.0)
+    x = ranks.put([np.ones(4, np.float32)] * WORLD)
+    streams = [device.new_stream() for device in ranks.devices]
+    graphs = [ranks.ranks[i].all_reduce(x[i]).graph_on(streams[i]) for i in range(WORLD)]
+    launches = [graph.launch().bind(stream) for graph, stream in zip(graphs, streams, strict=True)]
+    ranks.run(*(rank.barrier() for rank in ranks.ranks))  # the hub has been told of all calls
+    for other in (0, 2):
+        launches[other]()
+    rank = ranks.ranks[1]
+    if how == "aborts":
+        rank.abort("enough")
+    elif how == "closes":
+        rank.close()
+    else:
+        call = rank.barrier() if how == "calls something else" else rank.send(x[1], to=2)
+        with pytest.raises(CollectiveError, match=r"on rank 1 waited 1 s: rank"):
+            call.sync_on(streams[1])
+    for other in (0, 2):
+        with pytest.raises(CollectiveError, match="rank 1"):
+            synchronize(streams[other])
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["a graph", "a graph in a graph"])
+def test_a_launch_fails_where_another_rank_has_recorded_something_else(nested: bool):
+    """NCCL moves something all the same: the launch waits for the hub's word about the recorded calls."""
+    ranks = on_gpus()
+    x = ranks.put([np.full(4, i, np.float32) for i in range(WORLD)])
+    streams = [device.new_stream() for device in ranks.devices]
+    graphs: list[CudaGraph[Any]] = []
+    for i, rank in enumerate(ranks.ranks):
+        graphs.append(rank.all_reduce(x[i], op="min" if i else "max").graph_on(streams[i]))
+        if nested:
+            graphs.append(graphs.pop().launch().graph_on(streams[i]))
+    for error in ranks.run(*(graph.launch() for graph in graphs)):
+        assert "called different things" in str(error)
+
+
+def test_a_call_that_all_have_made_ends_where_a_rank_leaves_amid_it():
+    ranks = on_gpus(limit_s=1.0)
+    x = ranks.put([np.ones(4, np.float32)] * WORLD)
+    streams = [device.new_stream() for device in ranks.devices]
+    ranks.ranks[1]._engine._comms[1].ring.abort_rank(1)  # pyright: ignore  # as `close` does amid NCCL's work
+    for i, rank in enumerate(ranks.ranks):
+        rank.all_reduce(x[i]).bind(streams[i])()
+    synchronize(streams[1])  # its call ended, and the hub knows that all ranks have made it
+    ranks.ranks[1].close()
+    for other in (0, 2):
+        with pytest.raises(CollectiveError, match="rank 1 is gone"):
+            synchronize(streams[other])
+
+
+def synchronize(stream: Stream) -> None:
+    """Wait for a stream, and raise its error. It may hang where the runtime is wrong: then the test fails instead."""
+    errors: list[Exception | None] = []
+    thread = threading.Thread(target=lambda: errors.append(outcome(stream.synchronize)), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert errors, "the stream never ends"
+    if errors[0] is not None:
+        raise errors[0]
 
 
 @pytest.mark.parametrize("nested", [False, True], ids=["a graph", "a graph in a graph"])

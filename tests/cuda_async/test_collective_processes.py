@@ -354,3 +354,29 @@ def test_a_result_that_has_come_stands_where_the_hub_ends_then(monkeypatch: pyte
 
     with ThreadPoolExecutor(2) as pool:
         assert list(pool.map(work, range(2))) == [[2.0] * 3] * 2
+
+
+def test_an_answer_of_a_late_hub_ends_no_thread() -> None:
+    """The rank has given up, and its call has ended: what the hub says of the call then is too late."""
+    ranks = joined()
+    x = ranks.put([np.ones(3, np.float32)] * WORLD)
+    engine: ProcessEngine = ranks.ranks[1]._engine  # pyright: ignore
+    stream = ranks.devices[1].new_stream()
+    ranks.ranks[1].all_reduce(x[1]).bind(stream)()
+    limit = time.monotonic() + 20
+    while not engine._waiting and time.monotonic() < limit:  # pyright: ignore[reportPrivateUsage]
+        time.sleep(0.001)
+    engine._break("rank 0 has not answered")  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(CollectiveError, match="has not answered"):
+        stream.synchronize()
+    x[0].storage.fail(ValueError("the work before"))
+    streams = {other: ranks.devices[other].new_stream() for other in (0, 2)}
+    for other, stream in streams.items():
+        ranks.ranks[other].all_reduce(x[other]).bind(stream)()
+    for stream in streams.values():
+        with pytest.raises((CollectiveError, ValueError), match="the work before"):
+            stream.synchronize()
+    engine._thread.join(0.2)  # pyright: ignore[reportPrivateUsage]
+    assert engine._thread.is_alive()  # pyright: ignore[reportPrivateUsage]
+    for rank in ranks.ranks:
+        rank.close()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import gc
+import time
 import weakref
 from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
 
-from cuda_async import DependencyError, Device, DeviceOp, DriverError, ExecutionContext, Storage, Use
+from cuda_async import CudaGraph, DependencyError, Device, DeviceOp, DriverError, ExecutionContext, Storage, Use
 from cuda_async.errors import without_traceback
 from cuda_async.testing import SimDriver, wait_all_idle
-from tests.cuda_async.work import Affine, CopyTo, Read, launch_affine, words
+from tests.cuda_async.work import Affine, CopyTo, Read, allocate, launch_affine, words
 
 
 class Peek(DeviceOp[None]):
@@ -94,6 +95,59 @@ def test_what_a_launch_makes_of_a_failed_update_fails(
         Read(source).sync_on(reader)
     with pytest.raises(DriverError, match="injected fault"):
         launch()  # the failure has been noticed
+
+
+@pytest.mark.parametrize("where", ["the graph's stream", "another stream"])
+@pytest.mark.parametrize("noticed", [True, False], ids=["noticed", "unnoticed"])
+@pytest.mark.parametrize("spoiler", ["the launch", "another graph", "a launch recorded in a graph"])
+def test_a_launch_makes_its_outputs_anew(
+    sim_device: Device, sim: SimDriver, spoiler: str, noticed: bool, where: str
+) -> None:
+    """Whatever failed to write them, and whether or not somebody has noticed: they are no operands."""
+    home, other, third = (sim_device.new_stream() for _ in range(3))
+    graph = words(3, count=8).graph_on(home)
+    output = graph.take_output()
+    assert output is not None
+    stream = home if where.startswith("the") else other
+    graph.launch().sync_on(stream)
+    spoil: CudaGraph[Any] = graph
+    if spoiler != "the launch":
+        spoil = Affine(output, 2, 1).graph_on(third)
+        if spoiler != "another graph":
+            graph = graph.launch().graph_on(home)
+    launch = spoil.launch()
+    sim.fail("run:copy" if spoil is graph else "run:launch")
+    if noticed:
+        with pytest.raises(DriverError, match="injected fault"):
+            launch.sync_on(third)
+        with pytest.raises(DriverError, match="injected fault"):
+            Read(output).sync_on(home)
+    else:
+        launch.bind(third)()
+        sim.run_until_idle()
+    for _ in range(2):
+        graph.launch().sync_on(stream)
+        assert Read(output).sync_on(home).tolist() == [3] * 8
+
+
+def test_no_launch_makes_anew_an_output_that_an_update_writes(sim_device: Device, sim: SimDriver) -> None:
+    home, other = sim_device.new_stream(), sim_device.new_stream()
+    graph = words(3, count=8).then(lambda made: allocate(32).then(lambda room: CopyTo(made, room))).graph_on(home)
+    pair = graph.take_output()
+    assert pair is not None
+    graph.launch().sync_on(home)
+    graph.update(Affine(pair[1], 0, 5))
+    graph.launch().sync_on(home)
+    assert Read(pair[0]).sync_on(home).tolist() == [5] * 8
+    sim.fail("run:launch")
+    graph.update(Affine(pair[1], 2, 0))
+    limit = time.monotonic() + 20
+    while pair[1].error is None and time.monotonic() < limit:  # the reactor's thread notices
+        time.sleep(0.001)
+    words(3, count=8).sync_on(home)  # another stream that waits for this one meets no failure any more
+    for _ in range(2):
+        with pytest.raises(DriverError, match="injected fault"):
+            graph.launch().sync_on(other)
 
 
 def test_ordering_first_does_not_hide_a_later_dependency(sim_device: Device, sim: SimDriver) -> None:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import dis
 import gc
+import itertools
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import CodeType
+from typing import Any, cast
 from unittest import mock
 
 import pytest
 
-from cuda_async import CudaGraph, Device, OwnershipError, Storage, Stream, locks, value, zip
+import cuda_async
+from cuda_async import CudaGraph, Device, DriverError, NotReadyError, OwnershipError, Storage, Stream, locks, value, zip
 from cuda_async.config import config
 from cuda_async.core.lease import current_holder
 from cuda_async.core.run import Run
@@ -121,6 +129,38 @@ def test_ctrl_c_at_every_place(scene: Scene, kind: str, step: int, monkeypatch: 
     assert number > 50
 
 
+@pytest.mark.filterwarnings("ignore::cuda_async.UnrunOperationWarning")  # it was not: Ctrl-C came before
+@pytest.mark.parametrize("before", ["nothing", "a launch", "a failure"])
+@pytest.mark.parametrize("is_bound", [False, True], ids=["operation", "bound"])
+def test_ctrl_c_amid_a_launch_leaves_no_output_without_data(is_bound: bool, before: str) -> None:
+    """An output has its data, or raises; and the next launches make it."""
+    number, place = 0, "the beginning"
+    while place is not None:
+        driver = SimDriver(seed=1)
+        device = Device.from_driver(driver)
+        home, other, reader = (device.new_stream() for _ in range(3))
+        graph = words(3, count=8).graph_on(home)
+        output = graph.take_output()
+        assert output is not None
+        changing = Affine(output, 2, 1).graph_on(other)
+        if before != "nothing":
+            graph.launch().sync_on(home)
+        if before == "a failure":
+            driver.fail("run:launch")
+            with pytest.raises(DriverError, match="injected fault"):
+                changing.launch().sync_on(other)
+        launch = graph.launch()
+        place = interrupted(launch.bind(home) if is_bound else lambda op=launch, on=home: op.sync_on(on), number)
+        driver.run_until_idle()
+        with suppress(NotReadyError, DriverError, OwnershipError):
+            assert set(Read(output).sync_on(reader).tolist()) == {3}, f"place {number}: {place}"
+        graph.launch().sync_on(home)
+        changing.launch().sync_on(other)
+        assert set(Read(output).sync_on(reader).tolist()) == {7}, f"place {number}: {place}"
+        number += 1
+    assert number > 30
+
+
 def test_ctrl_c_in_a_completion_wakes_all_who_wait() -> None:
     driver = SimDriver(seed=1)
     device = Device.from_driver(driver)
@@ -180,6 +220,44 @@ def test_ctrl_c_loses_no_lock_that_is_only_tried(action: Callable[[Stream, Stora
         assert not stream.submission._is_owned(), f"place {number}: {place}"  # pyright: ignore
         number += 1
     assert number > 3
+
+
+def test_no_while_loop_jumps_back_outside_of_what_is_around_it() -> None:
+    """CPython 3.13 raises Ctrl-C there: neither `except` nor `finally` sees it, and a `with` loses its lock."""
+    on_threads_of_their_own = {"ProcessEngine._send_all", "WorkerPool._rest"}  # to which no signal comes
+    places: list[str] = []
+    for path in sorted(Path(cuda_async.__file__).parent.rglob("*.py")):
+        stack = [compile(path.read_text(), path.name, "exec")]
+        while stack:
+            code = stack.pop()
+            stack += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+            if code.co_qualname not in on_threads_of_their_own:
+                places += [f"{path.name}:{line} {code.co_qualname}" for line in unguarded_jumps(code)]
+    assert places == []
+
+    def loses(lock: threading.Lock, items: list[int]) -> None:
+        with lock:
+            while not items:
+                pass
+
+    assert len(unguarded_jumps(loses.__code__)) == (sys.version_info[:2] == (3, 13))  # else nothing is to be found
+
+
+def unguarded_jumps(code: CodeType) -> list[int]:
+    """The lines of jumps back that no handler is around, though one is around what they jump to and come from."""
+    entries = cast("list[Any]", dis._parse_exception_table(code))  # pyright: ignore
+    steps = list(dis.get_instructions(code))
+    operations = {step.offset: step.opname for step in steps}
+
+    def handlers(offset: int) -> set[int]:
+        targets = {entry.target for entry in entries if entry.start <= offset < entry.end}
+        return {target for target in targets if operations[target] != "CALL_INTRINSIC_1"}  # that of any generator
+
+    lines: list[int] = []
+    for before, step in itertools.pairwise(steps):
+        if step.opname == "JUMP_BACKWARD" and handlers(before.offset) & handlers(step.argval) - handlers(step.offset):
+            lines.append(step.positions.lineno if step.positions and step.positions.lineno else 0)
+    return lines
 
 
 def check(device: Device, storage: Storage, place: str) -> None:

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gc
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cuda_async import Device, DeviceOp, ExecutionContext, Storage, Stream, Use, value, zip
+from cuda_async import (
+    Device,
+    DeviceFuture,
+    DeviceOp,
+    ExecutionContext,
+    OwnershipError,
+    SingleStream,
+    Storage,
+    Stream,
+    Use,
+    value,
+    zip,
+)
+from cuda_async.config import config
 from cuda_async.driver.checked import CheckedStream
 from cuda_async.testing import CheckedDriver, SimDriver, wait_all_idle
+from cuda_async.unsafe import async_on
 from tests.cuda_async.work import Affine, CopyTo, Read, launch_affine, words
 from tests.support.interrupts import interleaved
 
@@ -234,3 +250,126 @@ def test_random_dags_of_operations_in_flight(seed: int, steps: list[Step]) -> No
     wait_all_idle(device)
     assert driver.races == []
     assert driver.memory_info().used == 0
+
+
+def awaited(future: DeviceFuture[Storage]) -> Storage:
+    async def main() -> Storage:
+        return await future
+
+    return asyncio.run(main())
+
+
+def synchronized(future: DeviceFuture[Storage]) -> Storage:
+    return future.sync()
+
+
+def started(future: DeviceFuture[Storage]) -> Storage:
+    future.start()
+    return future.sync()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 does not tell where threads may change")
+@pytest.mark.parametrize("kind", ["host", "spinning"])
+@pytest.mark.parametrize("wait", [awaited, synchronized, started])
+def test_two_threads_begin_a_future_at_once(
+    wait: Callable[[DeviceFuture[Storage]], Storage], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs once, and both get its result."""
+    device = Device.host()
+    if kind == "spinning":  # as a GPU, at which an `await` may spin until the work is done
+        monkeypatch.setattr(device.driver, "works_alone", True)
+        patient = dataclasses.replace(config(), spin_budget_us=10e6)
+        monkeypatch.setattr("cuda_async.core.future.config", lambda: patient)
+    stream = device.new_stream()
+    storage = words(1, count=8).sync_on(stream)
+    number, place = 0, "the beginning"
+    while place is not None and number < 60:  # places that come later are behind the submission
+        Affine(storage, 0, 1).sync_on(stream)
+        future = Affine(storage, 2, 1).schedule(SingleStream(device))
+        results: list[object] = []
+
+        def use(future: DeviceFuture[Storage] = future, results: list[object] = results) -> None:
+            try:
+                results.append(wait(future))
+            except BaseException as error:
+                results.append(error)
+
+        place = interleaved(use, number, use)
+        assert results == [storage] * (1 if place is None else 2), f"place {number}: {place}"
+        assert set(Read(storage).sync_on(stream).tolist()) == {3}, f"place {number}: {place}"
+        number += 1
+    assert number > 20
+
+
+def run_fast(op: DeviceOp[Storage], stream: Stream) -> None:
+    op.sync_on(stream)
+
+
+def run_by_a_run(op: DeviceOp[Storage], stream: Stream) -> None:
+    op.inspect(id).sync_on(stream)
+
+
+def run_unfollowed(op: DeviceOp[Storage], stream: Stream) -> None:
+    async_on(op, stream)
+
+
+def run_scheduled(op: DeviceOp[Storage], stream: Stream) -> None:
+    op.schedule(SingleStream(stream.device)).sync()
+
+
+def run_recorded(op: DeviceOp[Storage], stream: Stream) -> None:
+    with op.graph_on(stream) as graph:
+        graph.launch().sync_on(stream)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 does not tell where threads may change")
+@pytest.mark.parametrize("use", [run_fast, run_by_a_run, run_unfollowed, run_scheduled, run_recorded])
+@pytest.mark.parametrize("is_step", [False, True], ids=["operation", "step"])
+def test_two_threads_use_an_operation_at_once(use: Callable[[DeviceOp[Storage], Stream], None], is_step: bool) -> None:
+    """One of them runs it, and the other one is refused."""
+    device = Device.host()
+    streams = [device.new_stream() for _ in range(3)]
+    storage = words(1, count=8).sync_on(streams[0])
+    number, place = 0, "the beginning"
+    while place is not None and number < 60:  # places that come later are behind the submission
+        Affine(storage, 0, 1).sync_on(streams[0])
+        op: DeviceOp[Storage] = Affine(storage, 2, 1)
+        op = op.inspect(id) if is_step else op
+        refused: list[OwnershipError] = []
+
+        def run(stream: Stream, op: DeviceOp[Storage] = op, refused: list[OwnershipError] = refused) -> None:
+            try:
+                use(op, stream)
+            except OwnershipError as error:
+                refused.append(error)
+
+        place = interleaved(partial(run, streams[1]), number, partial(run, streams[2]))
+        device.synchronize()
+        assert set(Read(storage).sync_on(streams[0]).tolist()) == {3}, f"place {number}: {place}"
+        assert len(refused) == (place is not None), f"place {number}: {place}"
+        number += 1
+    assert number > 20
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 does not tell where threads may change")
+@pytest.mark.parametrize("other", ["binds", "runs"])
+def test_two_threads_bind_a_launch_at_once(other: str) -> None:
+    device = Device.host()
+    stream, second = device.new_stream(), device.new_stream()
+    storage = words(1, count=8).sync_on(stream)
+    number, place = 0, "the beginning"
+    with Affine(storage, 1, 1).graph_on(stream) as graph:
+        while place is not None:
+            launch, refused = graph.launch(), list[OwnershipError]()
+
+            def use(action: Callable[[Stream], object], on: Stream, refused: list[OwnershipError] = refused) -> None:
+                try:
+                    action(on)
+                except OwnershipError as error:
+                    refused.append(error)
+
+            act = launch.bind if other == "binds" else launch.sync_on
+            place = interleaved(partial(use, launch.bind, stream), number, partial(use, act, second))
+            assert len(refused) == (place is not None), f"place {number}: {place}"
+            number += 1
+    assert number > 5

@@ -368,4 +368,10 @@ def test_graphs_made_again_and_again_leave_nothing_in_their_operands() -> None:
         with record(stream, cells, [("affine", 0, 1)]) as graph:
             graph.launch().sync_on(stream)
     assert len(cells[0]._allocation.replays) <= 2  # pyright: ignore[reportPrivateUsage]
+    with record(stream, cells, [("copy", 0, 1)]) as graph:
+        cells[1].fail(RuntimeError("no data"))
+        for _ in range(20):
+            with pytest.raises(RuntimeError, match="no data"):
+                graph.launch().sync_on(stream)
+    assert len(cells[0]._allocation.replays) <= 2  # pyright: ignore[reportPrivateUsage]
     assert Read(cells[0]).sync_on(device.new_stream())[0] == (3**20 - 1) // 2 % 2**32

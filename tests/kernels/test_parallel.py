@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cuda_async import Device
+from cuda_async import Device, DeviceOp, DriverError, ExecutionContext, with_context
 from cuda_async.collective import Communicator, Network
 from cuda_async.testing import CheckedDriver, Ledger, SimDriver
 from cutile import Tensor, api
 from kernels.gemm import matmul
 from kernels.mlp import Trainer, first_weights
 from kernels.parallel import GraphedSums, pipeline, split_layer
+from tests.cuda_async.ranks import ENGINES, WORLD, outcome
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -114,6 +115,44 @@ def test_a_recorded_layer_is_right_each_time() -> None:
                     layer.update(number, api.memcpy(piece.mut, values))
     assert ledger.uses > 100
     assert not ledger.races
+
+
+@pytest.mark.parametrize("engine", ["host", "gpus"])
+def test_a_recorded_layer_goes_on_after_a_failure(engine: str) -> None:
+    """A product fails on one rank, and with it the sums: the next call makes both anew, though nobody awaits them."""
+    ranks, is_broken = ENGINES[engine](), False
+
+    def check(start: int, stop: int) -> None:
+        if is_broken:
+            raise DriverError(1, "BROKEN", "a kernel of this rank")
+
+    def multiply(rank: int, x: Tensor) -> DeviceOp[Tensor]:
+        def checked(context: ExecutionContext) -> DeviceOp[Tensor]:
+            if rank == 1:
+                context.stream.parallel_for(check, 1, 1)
+            return matmul(x, x)
+
+        return with_context(checked)
+
+    layers: list[GraphedSums[Tensor]] = []
+    for rank in ranks.ranks:
+        x = on(rank.devices[0], np.ones((4, 4), np.float32))[0]
+        layers.append(GraphedSums(rank, [multiply(rank.rank, x) for _ in range(3)]))
+    errors = list[Exception | None]()
+    for is_broken in (False, True, False, False):
+        for layer in layers:
+            layer()
+        errors = [outcome(layer.wait) for layer in layers]
+        if is_broken:
+            assert isinstance(errors[1], DriverError)
+        else:
+            assert errors == [None] * WORLD
+            for layer in layers:
+                for total in back(ranks.devices[0], layer.sums):
+                    np.testing.assert_array_equal(total, WORLD * 4)
+    for rank, layer in zip(ranks.ranks, layers, strict=True):
+        layer.close()
+        rank.close()
 
 
 def virtual_seconds(program: Callable[..., None], overlap: bool) -> float:
