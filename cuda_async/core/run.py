@@ -4,7 +4,6 @@ Submission enqueues the whole operation at once, under the stream's submission l
 once, on the thread that sees the device finish: the waiting thread, a worker of the driver, or the
 reactor. It ends the leases, puts host values in the place of each `Pending` and wakes the waiters.
 Until then the run holds everything that the device may touch.
-
 `sync` and `sync_on` are in `fastpath.py`, `await` and `schedule` in `future.py`.
 """
 
@@ -78,9 +77,8 @@ class Run(Generic[T]):
     """
 
     __slots__ = (
-        "__weakref__", "_allies", "_callbacks", "_claimed", "_error", "_event", "_kept", "_leases",
-        "_observation", "_op", "_own", "_result", "_storages", "_trail", "_waiters", "_watched", "_written", "done",
-        "sequence", "stream",
+        "__weakref__", "_allies", "_callbacks", "_claimed", "_error", "_event", "_kept", "_leases", "_observation",
+        "_op", "_own", "_result", "_storages", "_trail", "_waiters", "_watched", "_written", "done", "sequence", "stream",
     )  # fmt: skip
 
     storages = _LazyList[list[Storage]](list)
@@ -103,9 +101,8 @@ class Run(Generic[T]):
         self._error: BaseException | None = None
         self._result: Any = None
         self._observation: observers.Observation | None = None
-        # `own`: the leases of an operation that was begun before.
         # Last: an operation that is begun must have a run to give its leases back.
-        self._own: list[Lease] = op.begin(composed=False) if own is None else own
+        self._own: list[Lease] = op.begin(composed=False) if own is None else own  # `own`: of one that was begun before
 
     def _clear_records(self) -> None:
         self._storages = self._written = self._kept = self._callbacks = self._trail = None
