@@ -1,9 +1,8 @@
 """`Run`: an operation on its way through a stream, from submission to completion.
 
-Submission enqueues the whole operation at once, under the stream's submission lock. Completion happens
-once, on the thread that sees the device finish: the waiting thread, a worker of the driver, or the
-reactor. It ends the leases, puts host values in the place of each `Pending` and wakes the waiters.
-Until then the run holds everything that the device may touch.
+Submission enqueues the whole operation at once, under the stream's submission lock. Completion happens once, on the
+thread that sees the device finish: the waiting thread, a worker of the driver, or the reactor. It ends the leases, puts
+host values in the place of each `Pending` and wakes the waiters. Until then the run holds what the device may touch.
 `sync` and `sync_on` are in `fastpath.py`, `await` and `schedule` in `future.py`.
 """
 
@@ -78,7 +77,8 @@ class Run(Generic[T]):
 
     __slots__ = (
         "__weakref__", "_allies", "_callbacks", "_claimed", "_error", "_event", "_kept", "_leases", "_observation",
-        "_op", "_own", "_result", "_storages", "_trail", "_waiters", "_watched", "_written", "done", "sequence", "stream",
+        "_op", "_own", "_result", "_storages", "_trail", "_waiters", "_watched", "_written", "done", "sequence",
+        "stream",
     )  # fmt: skip
 
     storages = _LazyList[list[Storage]](list)
