@@ -23,13 +23,13 @@ from cutile.frontend.families.partition import (
     as_it_lies,
     indices_of,
     load,
+    loadable_windows,
     padding_of,
     partition_of,
     place_of,
     require_written,
     store,
     stored_tile,
-    loadable_windows,
 )
 from cutile.frontend.families.pointer import advance, load_lanes, ordering_of, scope_of, store_lanes, wide
 from cutile.frontend.frame import Frame
