@@ -20,7 +20,7 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.interval import Interval, length_of, magnitude
 from cutile.frontend.operators import binary, is_number, require_computed, truth
 from cutile.frontend.registry import BUILTINS, FOLDED, Handler, operation
-from cutile.frontend.structure import gone_through, iterator
+from cutile.frontend.structure import gone_through, iterator, own_method
 from cutile.frontend.values import (
     ListItems,
     MappedRef,
@@ -280,6 +280,8 @@ def _range(frame: Frame, *bounds: Any, **named: Any) -> Any:
 
 
 def _abs(frame: Frame, x: Any) -> Any:
+    if own := own_method(frame, x, "__abs__"):
+        return frame.invoke(own, x, node=frame.node)
     if not is_tile(x):
         return abs(x)
     if is_whole(frame, x):
