@@ -292,7 +292,7 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
             kinds = ("tiles", "a tile and a scalar", "scalars")[first.tile.is_scalar + tile.tile.is_scalar]
             frame.type_error(
                 f"{what}: {kinds} of different dtypes do not mix: {dtype} and {tile.tile.dtype}",
-                remedy=meeting(first, tile),
+                remedy=meeting(first, tile, is_weak(frame, tile)),
             )
     shape = broadcast_shape(frame, [tile.tile.shape for tile in tiles], what) if tiles else ()
     operands: list[Value] = []

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cutile as ct
-from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i32, i64
+from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from tests.support.kernels import kernel
 from tests.support.memory import BACKENDS, launch
 
@@ -319,3 +319,17 @@ def test_a_number_that_is_known_is_as_weak_as_one_that_is_not(dtype: DTypeLike, 
     wanted = [3 + 0 * y, 3 + y, y - 3, np.maximum(y, 3), np.maximum(y, 3), 3 * y, 3 + y]
     for each, row, expected in zip(spelled, z, np.repeat(wanted, 4, 0), strict=True):
         np.testing.assert_array_equal(row, expected, err_msg=each)
+
+
+@pytest.mark.parametrize("dtype", [i8, i16, u8, u16, u32, u64], ids=str)
+def test_what_may_not_hold_a_number_says_how_to_convert_it(dtype: DTypeLike) -> None:
+    """The number takes the tile's dtype: the tile's has a reason, the number's has none."""
+    text = "def f(z: Mut, x: Tensor):\n    z.store(z.load() + {})\n"
+    z, x = np.arange(4).astype(dtype.numpy), np.zeros(30, np.float32)
+    with pytest.raises(ct.KernelTypeError, match=f"Convert it: ct.{dtype}\\(number\\)"):
+        launch(kernel(text.format("x.shape[0]")), (z, (4,)), x)
+    with pytest.raises(ct.KernelTypeError, match=f"Convert it: ct.convert_tile\\(tile, ct.{dtype}\\)"):
+        launch(kernel(text.format("ct.broadcast(x.shape[0], (1,))")), (z, (4,)), x)
+    for converted in (f"ct.{dtype}(x.shape[0])", f"ct.convert_tile(ct.broadcast(x.shape[0], (1,)), ct.{dtype})"):
+        launch(kernel(text.format(converted)), (z, (4,)), x)
+    np.testing.assert_array_equal(z, 60 + np.arange(4))
