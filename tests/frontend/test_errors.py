@@ -1,5 +1,7 @@
 """Every mistake has its message, a caret under the expression, and a remedy: read the golden files in review."""
 
+import functools
+import itertools
 import linecache
 import operator
 import os
@@ -84,7 +86,7 @@ def mistake(body: str) -> KernelError:
     names = {"table": np.zeros(3), "api": api, "Checked": Checked, "cdiv": cdiv, "checked_block": CHECKED_BLOCK}
     names |= {"changing_object": ChangingObject(), "twice_stored": TWICE_STORED, "LIST": [1, 2]}
     names |= {"random": random, "dispatched": Dispatched(), "VARIABLE": ct.Global(i32, 0)}
-    function = define(text, **names, operator=operator, __name__=__name__)
+    function = define(text, **names, operator=operator, functools=functools, itertools=itertools, __name__=__name__)
     source = take_source(function)
     read_signature(function, source)
     types = {"y": mut(8), "a": scalar(), "n": scalar(i32), "x": tensor(1)}
