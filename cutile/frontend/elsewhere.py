@@ -485,7 +485,7 @@ _FOREIGN_NAMES = ["float16", "float32", "float64", "int8", "int16", "int32", "in
 
 
 def compared_with_dtype(left: Any, right: Any) -> tuple[Any, str] | None:
-    """What `x.dtype == "f32"` and `x.dtype == np.float32` compare, and the dtype to write.
+    """What `x.dtype == np.float32` compares, and the dtype to write.
 
     Such comparisons are always false. None where there is no dtype, or the right answer is false.
     """

@@ -158,12 +158,12 @@ def own_method(frame: Frame, value: Any, name: str) -> types.FunctionType | None
     kind = kind_of(value)
     if not name or not isinstance(value, Record | tuple) or kind is tuple:
         return None
-    found = inspect.getattr_static(kind, name, None)
+    function = inspect.getattr_static(kind, name, None)
     # The module dataclasses compiles its own from a string.
-    if not isinstance(found, types.FunctionType) or found.__code__.co_filename == "<string>":
+    if not isinstance(function, types.FunctionType) or function.__code__.co_filename == "<string>":
         return None
     frame.captures.attribute(kind, name)
-    return found
+    return function
 
 
 def own_operator(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
@@ -193,7 +193,10 @@ def own_operator(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> An
 
 
 def define_operator(kind: type[ast.AST], value: Record) -> str:
-    """The remedy where a dataclass has no method for an operator; empty where there is none to define."""
+    """The remedy where a dataclass has no method for an operator.
+
+    Empty where there is none to define.
+    """
     name = OWN_PREFIXES.get(kind) or _OWN_OPERATORS.get(kind, ("", ""))[0]
     if not name:
         return ""

@@ -221,7 +221,7 @@ class LiveTile(Tile):
 
 
 def _has_own(value: Any, name: str) -> bool:
-    """Whether a dataclass or named tuple of the author's has a method, which Python then calls."""
+    """Whether an object of the author's has a method, which Python then calls."""
     if isinstance(value, LiveTile | LiveObject):
         return False
     kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]

@@ -97,14 +97,14 @@ def meaning(text: str, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> Any:
 
 
 def expressions(count: int) -> list[str]:
-    draw, found = random.Random(1), list[str]()
+    draw, texts = random.Random(1), list[str]()
     x = np.arange(4, dtype=np.int32)
-    while len(found) < count:
+    while len(texts) < count:
         text = expression(draw, draw.choice((1, 1, 2)))
         with np.errstate(all="ignore"):
-            if meaning(text, x + 1, x + 2) is not None and text not in found:
-                found.append(text)
-    return found
+            if meaning(text, x + 1, x + 2) is not None and text not in texts:
+                texts.append(text)
+    return texts
 
 
 @pytest.mark.parametrize("backend", EVERYWHERE)
@@ -124,10 +124,10 @@ def test_operators_call_the_methods_that_python_calls(backend: str) -> None:
 def test_a_class_without_the_operator_says_which_method_to_define() -> None:
     text = "def bare(y: Mut):\n    q = made(y.load())\n    y.store((q {} q).t)\n"
     lines = "from dataclasses import dataclass\n@dataclass(frozen=True)\nclass Bare:\n    t: ct.Tile\n"
-    made = define(f"{lines}def made(t):\n    return Bare(t)\n")
+    bare = define(f"{lines}def made(t):\n    return Bare(t)\n")
     for name, spelling in (SPELLED | ORDER).items():
         with pytest.raises(KernelTypeError, match=f"cannot use a Bare.*\n(.*\n)*Define __{name}__ in Bare"):
-            kernel(text.format(spelling), made=made)(api.zeros((4,)).partition((4,))).sync()
+            kernel(text.format(spelling), made=bare)(api.zeros((4,)).partition((4,))).sync()
 
 
 def test_a_method_that_takes_no_such_operand_is_named() -> None:
