@@ -6,6 +6,8 @@ Builtins over tuples and constant ranges (`enumerate`, `zip`, `sum`, `any`, ...)
 from __future__ import annotations
 
 import ast
+import functools
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any, get_args
@@ -20,7 +22,7 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.interval import Interval, length_of, magnitude
 from cutile.frontend.operators import binary, is_number, require_computed, truth
 from cutile.frontend.registry import BUILTINS, FOLDED, Handler, operation
-from cutile.frontend.structure import gone_through, iterator
+from cutile.frontend.structure import gone_through, iterator, own_method
 from cutile.frontend.values import (
     ListItems,
     MappedRef,
@@ -73,6 +75,37 @@ def _zip(frame: Frame, *iterables: Any, strict: Any = False) -> Any:
         lengths = ", ".join(str(len(each)) for each in columns)
         frame.type_error(f"zip: the lengths differ: {lengths}", remedy="Slice the longer, or leave strict out.")
     return iterator(frame, zip(*columns, strict=False))
+
+
+def _product(frame: Frame, *iterables: Any, repeat: Any = 1) -> Any:
+    columns = [_items(frame, each, "itertools.product()") for each in iterables]
+    columns *= constant_int(frame, repeat, "itertools.product: repeat")
+    count = math.prod(map(len, columns))
+    if count > MAX_ITEMS:
+        frame.type_error(
+            f"itertools.product: {count} items", remedy=f"Each is compiled: at most {MAX_ITEMS}. Write loops."
+        )
+    return iterator(frame, itertools.product(*columns))
+
+
+def _chain(frame: Frame, *iterables: Any) -> Any:
+    return iterator(frame, itertools.chain(*(_items(frame, each, "itertools.chain()") for each in iterables)))
+
+
+def _folded(frame: Frame, function: Any, items: Any, *initial: Any) -> Any:
+    """`functools.reduce` of a tuple's items, which may be tiles."""
+    if is_tile(items):
+        frame.type_error("functools.reduce goes over tuples", remedy="Write ct.reduce(tile, axis, identity, function).")
+    values = (*initial[:1], *_items(frame, items, "functools.reduce()"))
+    if not values or len(initial) > 1:
+        frame.type_error(
+            "functools.reduce of no items" if not values else "functools.reduce takes 2 or 3 arguments",
+            remedy="Write functools.reduce(function, items, initial).",
+        )
+    result, *rest = values
+    for each in rest:
+        result = frame.invoke(function, result, each, node=frame.node)
+    return result
 
 
 def _reversed(frame: Frame, items: Any) -> Any:
@@ -213,6 +246,9 @@ FOLDED.update(
         enumerate: _enumerate,
         zip: _zip,
         reversed: _reversed,
+        itertools.product: _product,
+        itertools.chain: _chain,
+        functools.reduce: _folded,
         sum: _sum,
         math.prod: _prod,
         any: _any,
@@ -280,6 +316,8 @@ def _range(frame: Frame, *bounds: Any, **named: Any) -> Any:
 
 
 def _abs(frame: Frame, x: Any) -> Any:
+    if own := own_method(frame, x, "__abs__"):
+        return frame.invoke(own, x, node=frame.node)
     if not is_tile(x):
         return abs(x)
     if is_whole(frame, x):

@@ -226,7 +226,7 @@ def compile_time(value: Any, name: str, captures: Captures) -> Any:
     item_: Any = value  # untyped, since tests of `value` leave types with unknown parameters
     if isinstance(value, Value):  # the kernel is interpreted: its closures hold tiles
         return value
-    if value is None or isinstance(value, _CONSTANTS):
+    if value is None or value is NotImplemented or isinstance(value, _CONSTANTS):
         return value
     if isinstance(value, np.generic):
         return item_.item()

@@ -108,6 +108,13 @@ def comprehension(frame: Frame, node: ast.ListComp | ast.GeneratorExp) -> tuple[
     return iterator(frame, items) if isinstance(node, ast.GeneratorExp) else ListItems(items)
 
 
+def dict_comprehension(frame: Frame, node: ast.DictComp) -> Table:
+    """`{f(x): g(x) for x in items}`: a comprehension of pairs of a key and a value."""
+    pair = ast.copy_location(ast.Tuple(elts=[node.key, node.value], ctx=ast.Load()), node.key)
+    pairs = comprehension(frame, ast.copy_location(ast.ListComp(elt=pair, generators=node.generators), node))
+    return Table({_key(frame, key, node.key): value for key, value in items_of(pairs)})
+
+
 def _refuse_late(frame: Frame, node: ast.GeneratorExp, own: set[str]) -> None:
     """Refuse functions that read a generator's variable.
 

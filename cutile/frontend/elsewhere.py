@@ -16,7 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from cutile import language
-from cutile.dtypes import as_dtype
+from cutile.dtypes import EVERY_DTYPE, DTypeMeta, as_dtype
 from cutile.errors import closest
 
 _SUM, _MAX, _MIN = "ct.reduce_sum(tile, axis)", "ct.reduce_max(tile, axis)", "ct.reduce_min(tile, axis)"
@@ -478,3 +478,24 @@ def for_function(function: Any) -> str | None:
     if isinstance(getattr(wrapped, "__self__", None), random.Random):
         return "Write ct.rand(seed, counter), ct.randn or ct.randint: each counter has a number of its own."
     return in_language(name)
+
+
+_FOREIGN_NAMES = ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"]
+"""Other libraries' names of dtypes, near which a misspelt name may be."""
+
+
+def compared_with_dtype(left: Any, right: Any) -> tuple[Any, str] | None:
+    """What `x.dtype == np.float32` compares, and the dtype to write.
+
+    Such comparisons are always false. None where there is no dtype, or the right answer is false.
+    """
+    for dtype, other in ((left, right), (right, left)):
+        items = cast("tuple[Any, ...]", other) if isinstance(other, tuple) else (other,)
+        for item in items:
+            if isinstance(dtype, DTypeMeta) and isinstance(item, str | type) and not isinstance(item, DTypeMeta):
+                with suppress(TypeError):
+                    return item, f"ct.{as_dtype(item).__name__}"
+                near = closest(str(item), [other.name for other in EVERY_DTYPE] + _FOREIGN_NAMES)
+                if not isinstance(item, type) and near:
+                    return item, f"ct.{as_dtype(near[0]).__name__}, if that is meant"
+    return None

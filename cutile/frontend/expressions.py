@@ -15,7 +15,7 @@ from cutile.frontend.branches import if_expression
 from cutile.frontend.calls import invoke
 from cutile.frontend.captures import compile_time
 from cutile.frontend.constant_calls import NOT_CONSTANT, evaluated, method_of, methods_of
-from cutile.frontend.displays import comprehension, dictionary, item_of, static_items, table_method
+from cutile.frontend.displays import comprehension, dict_comprehension, dictionary, item_of, static_items, table_method
 from cutile.frontend.families.debug import f_string
 from cutile.frontend.families.grid import own_index
 from cutile.frontend.families.memory import extent
@@ -338,6 +338,7 @@ _VISITORS: dict[type[ast.expr], Callable[[Frame, Any], Any]] = {
     ast.List: _tuple,
     ast.Dict: dictionary,
     ast.ListComp: comprehension,
+    ast.DictComp: dict_comprehension,
     ast.GeneratorExp: comprehension,
     ast.Lambda: lambda_expression,
     ast.NamedExpr: _walrus,

@@ -234,9 +234,10 @@ def _bind(
 
 
 def _compiled(inner: Frame) -> Any:
-    added = inner.report.added
+    report = inner.report
+    before = report.added, report.suppressed
     inner.execute(inner.body)
-    if inner.report.added > added:
+    if before != (report.added, report.suppressed):
         raise Suppressed("the function has errors of its own", inner.caller)
     return returned(inner)
 

@@ -15,12 +15,22 @@ from typing import Any, cast
 import numpy as np
 
 from cutile.conversion import fits, short, wider
-from cutile.dtypes import EVERY_DTYPE, DTypeLike, DTypeMeta, as_dtype, bool_, f32, i32, i64
-from cutile.errors import closest
+from cutile.dtypes import DTypeLike, bool_, f32, i32, i64
+from cutile.frontend import elsewhere
 from cutile.frontend.frame import Frame
 from cutile.frontend.interval import BINARY, I32, inverted, negated
 from cutile.frontend.registry import METHODS, OPERATIONS
-from cutile.frontend.structure import children, compared_items, kind_of, leaves, own_equality
+from cutile.frontend.structure import (
+    OWN_PREFIXES,
+    children,
+    compared_items,
+    define_operator,
+    kind_of,
+    leaves,
+    own_equality,
+    own_method,
+    own_operator,
+)
 from cutile.frontend.values import (
     MappedRef,
     MutRef,
@@ -282,7 +292,7 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
             kinds = ("tiles", "a tile and a scalar", "scalars")[first.tile.is_scalar + tile.tile.is_scalar]
             frame.type_error(
                 f"{what}: {kinds} of different dtypes do not mix: {dtype} and {tile.tile.dtype}",
-                remedy=meeting(first, tile),
+                remedy=meeting(first, tile, is_weak(frame, tile)),
             )
     shape = broadcast_shape(frame, [tile.tile.shape for tile in tiles], what) if tiles else ()
     operands: list[Value] = []
@@ -347,6 +357,9 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     own = METHODS.get((cast("type[Any]", type(left)), _POINTER_METHODS.get(kind, "")))
     if own is not None:
         return own(frame, left, right)
+    made = own_operator(frame, kind, left, right)
+    if made is not NotImplemented:
+        return made
     spelling = SPELLING[kind]
     if kind is ast.Mod and isinstance(left, str) and any(map(is_tile, leaves(right))):
         what = "values that are known only when the kernel runs"
@@ -390,6 +403,9 @@ def _first_converted(dtype: str, *values: Any) -> str:
 
 def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
     """Python's own meaning, on compile-time values."""
+    for value in values:
+        if isinstance(value, Record) and (remedy := define_operator(kind, value)):
+            frame.type_error(f"{SPELLING[kind]}: cannot use a {describe(value)}", remedy=remedy)
     if kind not in PYTHON:
         frame.type_error(f"{SPELLING[kind]} of two numbers", remedy="It multiplies tiles of at least one axis.")
     for value in values:
@@ -398,12 +414,10 @@ def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
                 f"{SPELLING[kind]}: a tuple that holds tiles", remedy="Combine or compare its items one by one."
             )
         if not isinstance(value, _PYTHON_KINDS) and kind not in _ANY_OPERANDS:
-            frame.type_error(
-                f"{SPELLING[kind]}: cannot use a {describe(value)}",
-                remedy=to_tile(value),
-            )
-    if kind in (ast.Eq, ast.NotEq, ast.In, ast.NotIn):
-        _refuse_names_of_dtypes(frame, kind, *values)
+            frame.type_error(f"{SPELLING[kind]}: cannot use a {describe(value)}", remedy=to_tile(value))
+    if kind in (ast.Eq, ast.NotEq, ast.In, ast.NotIn) and (wrong := elsewhere.compared_with_dtype(*values)):
+        message = f"{SPELLING[kind]}: a dtype never equals {describe(wrong[0])}"
+        frame.type_error(message, remedy=f"Compare it with {wrong[1]}.")
     # `x == 0` of a tensor would be false, whatever its elements are.
     for value in values:
         if kind in (ast.Eq, ast.NotEq) and isinstance(value, _IN_MEMORY) and None not in values:
@@ -423,33 +437,13 @@ def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
         frame.type_error(f"{SPELLING[kind]}: {reason}", remedy=remedy)
 
 
-_FOREIGN_NAMES = ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "bool"]
-"""Other libraries' names of dtypes, near which a misspelt name may be."""
-
-
-def _refuse_names_of_dtypes(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> None:
-    """Refuse `x.dtype == "f32"` and `x.dtype == np.float32`, which are always false."""
-    for dtype, other in ((left, right), (right, left)):
-        items = cast("tuple[Any, ...]", other) if isinstance(other, tuple) else (other,)
-        for item in items:
-            if isinstance(dtype, DTypeMeta) and isinstance(item, str | type) and not isinstance(item, DTypeMeta):
-                try:
-                    named = f"ct.{as_dtype(item).__name__}"
-                except TypeError:
-                    near = closest(str(item), [other.name for other in EVERY_DTYPE] + _FOREIGN_NAMES)
-                    if isinstance(item, type) or not near:
-                        continue  # it is not the name of a dtype, so that False is the right answer
-                    named = f"ct.{as_dtype(near[0]).__name__}, if that is meant"
-                frame.type_error(
-                    f"{SPELLING[kind]}: a dtype never equals {describe(item)}", remedy=f"Compare it with {named}."
-                )
-
-
 def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
     """`<op> value`."""
     value = plain(value)
     if kind is ast.Not and isinstance(value, _IN_MEMORY):
         truth(frame, value)  # raises, as `if x:` does
+    if own := own_method(frame, value, OWN_PREFIXES.get(kind, "")):
+        return frame.invoke(own, value, node=frame.node)
     if not is_tile(value):
         return _fold(frame, kind, value)
     require_computed(frame, SPELLING[kind], value)
@@ -481,6 +475,9 @@ def comparison(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
         right = tuple(right.items)
     if kind in _ITEM_COMPARISONS and (_compared_here(left) or _compared_here(right)):
         return _compare_items(frame, kind, left, right)
+    made = own_operator(frame, kind, left, right)
+    if made is not NotImplemented:
+        return made
     if not is_tile(left) and not is_tile(right):
         return _fold(frame, kind, left, right)
     if kind in (ast.Is, ast.IsNot) and (left is None or right is None):

@@ -151,7 +151,6 @@ _RAISES = "Nothing in a kernel raises: check arguments on the host, or use ct.st
 REFUSED: dict[str, tuple[str, str]] = {
     "Set": ("a set", _MATERIAL),
     "SetComp": ("a set comprehension", "Write a list comprehension, which makes a tuple."),
-    "DictComp": ("a dict comprehension", "Write the items out, or compute it with ct.static_eval."),
     "Starred": ("a starred item", "Write the items out."),
     "Yield": ("yield", "Return a tuple, or store results into a Mut parameter."),
     "YieldFrom": ("yield from", "Return a tuple, or store results into a Mut parameter."),

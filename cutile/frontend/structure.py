@@ -136,6 +136,75 @@ def own_equality(frame: Frame, value: Any, other: Any) -> types.FunctionType | N
     return None if is_plain else equal
 
 
+# The methods of an operator, and of the same with its operands exchanged.
+_OWN_OPERATORS: dict[type[ast.AST], tuple[str, str]] = {
+    ast.Lt: ("__lt__", "__gt__"), ast.Gt: ("__gt__", "__lt__"),
+    ast.LtE: ("__le__", "__ge__"), ast.GtE: ("__ge__", "__le__"),
+    **{
+        kind: (f"__{name}__", f"__r{name}__")
+        for kind, name in (
+            (ast.Add, "add"), (ast.Sub, "sub"), (ast.Mult, "mul"), (ast.Div, "truediv"), (ast.FloorDiv, "floordiv"),
+            (ast.Mod, "mod"), (ast.Pow, "pow"), (ast.MatMult, "matmul"), (ast.BitAnd, "and"), (ast.BitOr, "or"),
+            (ast.BitXor, "xor"), (ast.LShift, "lshift"), (ast.RShift, "rshift"),
+        )
+    },
+}  # fmt: skip
+OWN_PREFIXES: dict[type[ast.AST], str] = {ast.USub: "__neg__", ast.UAdd: "__pos__", ast.Invert: "__invert__"}
+"""The methods of operators with one operand."""
+
+
+def own_method(frame: Frame, value: Any, name: str) -> types.FunctionType | None:
+    """The author's method of a dataclass or named tuple; None without one."""
+    kind = kind_of(value)
+    if not name or not isinstance(value, Record | tuple) or kind is tuple:
+        return None
+    function = inspect.getattr_static(kind, name, None)
+    # The module dataclasses compiles its own from a string.
+    if not isinstance(function, types.FunctionType) or function.__code__.co_filename == "<string>":
+        return None
+    frame.captures.attribute(kind, name)
+    return function
+
+
+def own_operator(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
+    """`left <op> right` by the author's methods; NotImplemented without them.
+
+    Python's rules: the right operand is asked behind the left one, and for arithmetic not at all where both are of one
+    class. It is asked first where its class derives from the left one's, and for arithmetic has a method of its own.
+    """
+    if not isinstance(left, Record | tuple) and not isinstance(right, Record | tuple):
+        return NotImplemented
+    direct, exchanged = _OWN_OPERATORS.get(kind, ("", ""))
+    calls: list[tuple[Any, str, Any]] = [(left, direct, right), (right, exchanged, left)]
+    a, b = kind_of(left), kind_of(right)
+    compares = issubclass(kind, ast.cmpop)
+    if a is b and not compares:
+        del calls[1]
+    elif a is not b and isinstance(a, type) and isinstance(b, type) and issubclass(b, a):
+        methods = [inspect.getattr_static(each, exchanged, None) for each in (a, b)]
+        if compares or methods[0] is not methods[1]:
+            calls.reverse()
+    for owner, name, other in calls:
+        if own := own_method(frame, owner, name):
+            result = frame.invoke(own, owner, other, node=frame.node)
+            if result is not NotImplemented:
+                return result
+    return NotImplemented
+
+
+def define_operator(kind: type[ast.AST], value: Record) -> str:
+    """The remedy where a dataclass has no method for an operator.
+
+    Empty where there is none to define.
+    """
+    name = OWN_PREFIXES.get(kind) or _OWN_OPERATORS.get(kind, ("", ""))[0]
+    if not name:
+        return ""
+    if isinstance(inspect.getattr_static(value.kind, name, None), types.FunctionType):
+        return f"{name} of {value.kind.__name__} gives NotImplemented for the other operand."
+    return f"Define {name} in {value.kind.__name__}, or combine its fields one by one."
+
+
 def compared_items(value: Any) -> tuple[Any, ...] | None:
     """`children`, of a dataclass without the fields that `==` leaves out."""
     if not isinstance(value, Record):

@@ -320,11 +320,16 @@ def converted(value: Any, dtype: str, name: str = "tile") -> str:
     return f"ct.{dtype}({value.name if value.name.isidentifier() else 'x'})"
 
 
-def meeting(first: Value, second: Value) -> str:
+def meeting(first: Value, second: Value, weak: bool) -> str:
     """The remedy where dtypes meet: convert to the dtype that loses least.
 
-    Floats come before integers, and more bits before fewer.
+    Floats come before integers, and more bits before fewer. But the author chose no dtype for a `weak` second one: of
+    integers it takes that of the first.
     """
+    if weak and first.tile.dtype.is_integer and second.tile.dtype.is_integer:
+        wanted = first.tile.dtype.name
+        number = f"ct.{wanted}(number)" if second.tile.is_scalar else converted(second, wanted)
+        return f"{wanted} may not hold this plain number. Convert it: {number}."
     low, high = sorted(
         (first, second),
         key=lambda each: (each.tile.dtype.kind == "float", each.tile.dtype.kind != "bool", each.tile.dtype.bits),

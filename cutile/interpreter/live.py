@@ -8,6 +8,7 @@ attributes to the front end, which has their meaning.
 from __future__ import annotations
 
 import ast
+import inspect
 import operator
 import types
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
@@ -219,16 +220,28 @@ class LiveTile(Tile):
     __hash__ = object.__hash__
 
 
-def _forward(kind: type[ast.AST], reflected: bool) -> Callable[[Any, Any], Any]:
+def _has_own(value: Any, name: str) -> bool:
+    """Whether an object of the author's has a method, which Python then calls."""
+    if isinstance(value, LiveTile | LiveObject):
+        return False
+    kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
+    return isinstance(inspect.getattr_static(kind, name, None), types.FunctionType)
+
+
+def _forward(kind: type[ast.AST], name: str, reflected: bool) -> Callable[[Any, Any], Any]:
     def operator(self: Any, other: Any) -> Any:
+        if not reflected and _has_own(other, f"__r{name}__"):
+            return NotImplemented
         session = self._session  # pyright: ignore[reportPrivateUsage]
         return session.binary(kind, other, self) if reflected else session.binary(kind, self, other)
 
     return operator
 
 
-def _compare(kind: type[ast.AST]) -> Callable[[Any, Any], Any]:
+def _compare(kind: type[ast.AST], exchanged: str) -> Callable[[Any, Any], Any]:
     def operator(self: Any, other: Any) -> Any:
+        if _has_own(other, exchanged):
+            return NotImplemented
         return self._session.comparison(kind, self, other)  # pyright: ignore[reportPrivateUsage]
 
     return operator
@@ -247,14 +260,15 @@ _BINARY = {
     "rshift": ast.RShift, "matmul": ast.MatMult,
 }  # fmt: skip
 _COMPARE = {"eq": ast.Eq, "ne": ast.NotEq, "lt": ast.Lt, "le": ast.LtE, "gt": ast.Gt, "ge": ast.GtE}
+_EXCHANGED = {"lt": "__gt__", "le": "__ge__", "gt": "__lt__", "ge": "__le__"}
 _PREFIX = {"neg": ast.USub, "pos": ast.UAdd, "invert": ast.Invert}
 
 for _live in (LiveTile, LiveObject):
     for _name, _kind in _BINARY.items():
-        setattr(_live, f"__{_name}__", _forward(_kind, reflected=False))
-        setattr(_live, f"__r{_name}__", _forward(_kind, reflected=True))
+        setattr(_live, f"__{_name}__", _forward(_kind, _name, reflected=False))
+        setattr(_live, f"__r{_name}__", _forward(_kind, _name, reflected=True))
     for _name, _kind in _COMPARE.items():
-        setattr(_live, f"__{_name}__", _compare(_kind))
+        setattr(_live, f"__{_name}__", _compare(_kind, _EXCHANGED.get(_name, "")))
     for _name, _kind in _PREFIX.items():
         setattr(_live, f"__{_name}__", _prefix(_kind))
 

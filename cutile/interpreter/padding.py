@@ -225,13 +225,14 @@ class Padding:
         """Warn where results differ once padding is replaced by identities."""
         if not operands or not real.any():
             return
-        operands_masked: dict[Value, Array] = {}
+        # NumPy rounds sums and products by the order in which their operands lie in memory, so both runs read copies.
+        copies = {value: walker.values[value].copy() for value in operands}
+        masked = {value: array.copy() for value, array in copies.items()}
         for value, padded in operands.items():
-            array = operands_masked[value] = walker.values[value].copy()
-            array[padded.mask] = _identity(op, value)
+            masked[value][padded.mask] = _identity(op, value)
         with np.errstate(all="ignore"):
-            masked_results = _results_with(op, walker, operands_masked)
-            results = _results_with(op, walker, {})
+            masked_results = _results_with(op, walker, masked)
+            results = _results_with(op, walker, copies)
         for got, expected in zip(results, masked_results, strict=True):
             both_nan = (got != got) & (expected != expected)
             differs = np.asarray(real & ~((got == expected) | both_nan))

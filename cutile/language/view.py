@@ -194,7 +194,8 @@ def make_strided_view(
         padding: what loads give outside of the tensor.
         dim_map: as for `make_partition_view`.
         starts: where the first window begins, along each axis of the tile: `(-1, -1)` pads an image by one. Such
-            windows are read, element by element.
+            windows are read, element by element, and no fewer of them than without `starts`: what lies behind the
+            tensor is padding.
 
     Returns:
         A partition: to read, and in an unsafe kernel that of a `Mut` to write.

@@ -406,6 +406,10 @@ BODIES: dict[str, str] = {
     "output_changed_in_place": "y += 1.0",
     "long_line": "t = y.load()\nt = " + " + ".join(["t"] * 400) + " + nothing + " + " + ".join(["t"] * 400),
     "long_expression": "t = y.load()\nt = ct.exp(" + " + ".join(["ct.iota(8)"] * 60) + ")",
+    "dict_comprehension_of_tiles": "t = {y.load(): k for k in (1, 2)}",
+    "fold_of_a_tile": "t = functools.reduce(operator.add, y.load())",
+    "fold_of_nothing": "t = functools.reduce(operator.add, ())",
+    "too_many_products": "t = [a for a, b in itertools.product(range(1000), range(1000))]",
     # what only follows from an error is not reported
     "import_and_a_use": "import cmath\ny.store(y.load() * cmath.pi)",
     "import_by_another_name_and_a_use": "from math import pi as PI, tau\ny.store(y.load() * PI * tau)",
@@ -457,7 +461,6 @@ BODIES: dict[str, str] = {
 REFUSED: dict[str, str] = {
     "Set": "t = {1, 2}",
     "SetComp": "t = {i for i in range(3)}",
-    "DictComp": "t = {i: i for i in range(3)}",
     "Starred": "t = y.load()[*(None,)]",
     "Yield": "t = yield",
     "YieldFrom": "t = yield from y",

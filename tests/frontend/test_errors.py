@@ -1,5 +1,7 @@
 """Every mistake has its message, a caret under the expression, and a remedy: read the golden files in review."""
 
+import functools
+import itertools
 import linecache
 import operator
 import os
@@ -84,7 +86,7 @@ def mistake(body: str) -> KernelError:
     names = {"table": np.zeros(3), "api": api, "Checked": Checked, "cdiv": cdiv, "checked_block": CHECKED_BLOCK}
     names |= {"changing_object": ChangingObject(), "twice_stored": TWICE_STORED, "LIST": [1, 2]}
     names |= {"random": random, "dispatched": Dispatched(), "VARIABLE": ct.Global(i32, 0)}
-    function = define(text, **names, operator=operator, __name__=__name__)
+    function = define(text, **names, operator=operator, functools=functools, itertools=itertools, __name__=__name__)
     source = take_source(function)
     read_signature(function, source)
     types = {"y": mut(8), "a": scalar(), "n": scalar(i32), "x": tensor(1)}
@@ -248,3 +250,23 @@ def test_lines_of_a_lambda_are_counted_as_python_counts_them() -> None:
     scope: dict[str, Any] = {}
     exec(compile(text, "<separators>", "exec"), scope)
     assert take_source(scope["add"]).lines == {3: "add = lambda a, b: a + nothing"}
+
+
+THROUGH_FUNCTIONS = {
+    "a function of the kernel's": "def f(t):\n    return s + t\na, b = f(1), f(2)",
+    "a lambda": "f = lambda t: s * t\na, b = f(1), f(2)",
+    "a function that names it": "def f(t):\n    u = s + t\n    return u\na, b = f(1), f(2)",
+    "a function of a function": "def f(t):\n    return g(t)\ndef g(t):\n    return s + t\na, b = f(1), f(2)",
+    "a function in a loop": "def f(t):\n    return s + t\na = b = 0\nfor k in range(n):\n    a, b = f(1), f(2)",
+    "one path of a function": "def f(t):\n    if n > 0:\n        return s + t\n    return t\na, b = f(1), f(2)",
+    "no value": "def f():\n    y.store(s)\nf()\na, b = 2, 1",
+    "items": "f = lambda t: (s, t)\n(a, _), (b, _) = f(1), f(2)",
+    "a comprehension": "a, b = (s + k for k in (1, 2))",
+}
+
+
+@pytest.mark.parametrize("begin", ["s = nothing", "s = y.load() + nothing", "s = ct.exp(nothing)", "s, _ = nothing"])
+@pytest.mark.parametrize("way", THROUGH_FUNCTIONS)
+def test_what_a_function_makes_of_a_faulty_value_is_not_reported(way: str, begin: str) -> None:
+    error = mistake(f"{begin}\n{THROUGH_FUNCTIONS[way]}\ny.store(y.load() * (b - a) + a)")
+    assert error.message == "name 'nothing' is not defined"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import warnings
 from typing import Any
@@ -157,3 +158,29 @@ def test_padding_that_changes_nothing_is_left_alone(name: str) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         folded(COUNTS_NOT[name])
+
+
+LAYOUTS = """
+def layouts(z: Mut, u: Mut, v: Mut, x: Tensor, y: Tensor, *, M: Const, K: Const, N: Const):
+    a = x.load_tile((M, K), (0, 0)) if M else x.load_tile((K, z.shape[0]), (0, 0)).transpose()
+    b = y.load_tile((K, N), (0, 0)) if N else y.load_tile((z.shape[1], K), (0, 0)).transpose()
+    z.store(ct.mma(a, b, ct.constant(0, z.shape, z.dtype)))
+    u.store(ct.reduce_sum(a, 1) + ct.extract(ct.cumsum(a, 1), (0, 0), (*u.shape, 1)).reshape(u.shape))
+    v.store(ct.reduce_sum(b, 0) + ct.extract(ct.cumsum(b, 0), (0, 0), (1, *v.shape)).reshape(v.shape))
+"""
+
+
+@pytest.mark.parametrize("extents", list(itertools.product((32, 27), (48, 41), (16, 9))))
+@pytest.mark.parametrize("by_columns", list(itertools.product((False, True), repeat=2)))
+def test_zeros_change_nothing_whatever_the_layout(extents: tuple[int, ...], by_columns: tuple[bool, bool]) -> None:
+    """The second run rounds as the first one does: its operands lie in memory in the same order."""
+    m, k, n = extents
+    rng = np.random.default_rng(m * k * n)
+    a, b = (rng.standard_normal(shape, np.float32) for shape in ((m, k), (k, n)))
+    x, y = (np.ascontiguousarray(each.T) if turned else each for each, turned in zip((a, b), by_columns, strict=True))
+    outputs = (api.zeros(shape).partition(tile) for shape, tile in (((m, n), (32, 16)), ((m,), (32,)), ((n,), (16,))))
+    sizes = {"M": 0 if by_columns[0] else 32, "K": 48, "N": 0 if by_columns[1] else 16}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        out = kernel(LAYOUTS)(*outputs, x, y, **sizes).interpret().sync()
+    np.testing.assert_allclose(out.z.unpartition().numpy(), a.astype(np.float64) @ b, atol=1e-4)

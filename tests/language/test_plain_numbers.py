@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import cutile as ct
-from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i64
+from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64
 from tests.support.kernels import kernel
 from tests.support.memory import BACKENDS, launch
 
@@ -293,3 +293,43 @@ def test_functions_of_python_of_plain_numbers(dtype: DTypeLike, backend: str) ->
     text = "\n".join(lines) + "\n"
     launch(kernel(text, math=math), *((y, (4,)) for y in results), np.zeros((4, 6), np.float32), 4, backend=backend)
     assert [y.tolist() for y in results] == [[value] * 4 for value in CALLS.values()]
+
+
+KNOWN_OR_NOT = (
+    "ct.broadcast({}, t.shape)",
+    "ct.broadcast({}, t.shape) + t",
+    "t - ct.broadcast({}, (1,))",
+    "max(ct.broadcast({}, t.shape), t)",
+    "ct.select(ct.broadcast({}, t.shape) < t, t, ct.broadcast({}, t.shape))",
+    "ct.broadcast({}, (2, 2)).reshape((4,)) * t",
+    "ct.broadcast({}, (1,))[:, None].reshape((1,)) + t",
+)
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+@pytest.mark.parametrize("dtype", [i32, i64, f16, f32, f64], ids=str)
+def test_a_number_that_is_known_is_as_weak_as_one_that_is_not(dtype: DTypeLike, backend: str) -> None:
+    """A constant, a generic, an extent, and what a loop has counted."""
+    text = "def f(z: Mut, y: Tensor, x: Tensor, *, N: Const = 3):\n    part, c = z.partition_mut((1, 4)), 0\n"
+    text += "    for k in range(3):\n        c += 1\n    t = y.load_tile((4,), 0)\n"
+    spelled = [form.format(*[number] * 2) for form in KNOWN_OR_NOT for number in ("3", "N", "x.shape[0]", "c")]
+    text += "".join(f"    part.store(({each})[None, :], ({k}, 0))\n" for k, each in enumerate(spelled))
+    z, y = np.zeros((len(spelled), 4), dtype.numpy), np.arange(4).astype(dtype.numpy)
+    launch(kernel(text), (z, z.shape), y, np.zeros(3, np.float32), backend=backend)
+    wanted = (3 + 0 * y, 3 + y, y - 3, np.maximum(y, 3), np.maximum(y, 3), 3 * y, 3 + y)
+    for k, (each, row) in enumerate(zip(spelled, z, strict=True)):
+        np.testing.assert_array_equal(row, wanted[k // 4], err_msg=each)
+
+
+@pytest.mark.parametrize("dtype", [i8, i16, u8, u16, u32, u64], ids=str)
+def test_what_may_not_hold_a_number_says_how_to_convert_it(dtype: DTypeLike) -> None:
+    """The number takes the tile's dtype: the tile's has a reason, the number's has none."""
+    text = "def f(z: Mut, x: Tensor):\n    z.store(z.load() + {})\n"
+    z, x = np.arange(4).astype(dtype.numpy), np.zeros(30, np.float32)
+    with pytest.raises(ct.KernelTypeError, match=f"Convert it: ct.{dtype}\\(number\\)"):
+        launch(kernel(text.format("x.shape[0]")), (z, (4,)), x)
+    with pytest.raises(ct.KernelTypeError, match=f"Convert it: ct.convert_tile\\(tile, ct.{dtype}\\)"):
+        launch(kernel(text.format("ct.broadcast(x.shape[0], (1,))")), (z, (4,)), x)
+    for converted in (f"ct.{dtype}(x.shape[0])", f"ct.convert_tile(ct.broadcast(x.shape[0], (1,)), ct.{dtype})"):
+        launch(kernel(text.format(converted)), (z, (4,)), x)
+    np.testing.assert_array_equal(z, 60 + np.arange(4))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
+import itertools
 import math
 import operator
 from dataclasses import dataclass
@@ -417,3 +418,31 @@ def test_isinstance_tells_what_a_parameter_is_annotated_with() -> None:
     told = kernel(f"def told(y: Mut, x: Tensor):\n    {body}\n", kind_of=kind_of)
     with ct.use_backend("reference"):
         assert result(told(part(), api.ones((8,)).sync())).tolist() == [4321.0] * 8
+
+
+FOLDED = (
+    "functools.reduce(lambda a, c: a * t + c, TABLE, t)",
+    "functools.reduce(operator.add, [t, t * 2.0, t * t])",
+    "functools.reduce(lambda a, b: a - b, (), t)",
+    "functools.reduce(lambda a, b: (a[1], a[0] + b), (t, t + 1.0), (0.0, 1.0))[1] + t",
+    "sum(a * b * t for a, b in itertools.product(TABLE, TABLE[:2]))",
+    "sum([a * t + b * c for a, b, c in itertools.product((0.0, 1.0, 3.0), repeat=3)])",
+    "sum(a * t for a in itertools.chain(TABLE, range(3), (2.0,)))",
+    "t + {name: value for name, value in zip('abc', TABLE)}['b']",
+    "{k: t * k for k in range(4) if k % 2}[3]",
+    "sum({a: i * t for i, a in enumerate((1, 1, 2))}.values())",
+    "sum(v * t for k, v in {j + k: j for k in range(3) for j in range(k + 1)}.items())",
+)
+TABLE = (1.0, 2.0, 3.0, -4.0)
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_folds_and_products_of_tuples_are_as_in_python(backend: str) -> None:
+    names: dict[str, Any] = {"functools": functools, "itertools": itertools, "operator": operator, "TABLE": TABLE}
+    lines = "".join(f"    part.store(({each})[None, :], ({k}, 0))\n" for k, each in enumerate(FOLDED))
+    head = "def f(y: Mut, x: Tensor):\n    part, t = y.partition_mut((1, 8)), x.load_tile((8,), 0)\n"
+    folds = kernel(head + lines, **names)
+    with on(backend):
+        got = result(folds(api.zeros((len(FOLDED), 8)).partition((len(FOLDED), 8)), X))
+    for each, row in zip(FOLDED, got, strict=True):
+        np.testing.assert_array_equal(row, eval(each, names | {"t": X}), each)

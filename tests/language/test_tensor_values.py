@@ -215,6 +215,24 @@ def test_lists_of_tensors_and_windows(backend: str) -> None:
         np.testing.assert_array_equal(result(padded(api.zeros((6, 4)).partition((1, 1)), tensor(image))), wanted)
 
 
+@ct.entry
+def moved(y: Mut, x: Tensor, *, ROW: ct.Const, COLUMN: ct.Const):
+    i, j, _ = ct.get_tile_block_id()
+    y.store(ct.make_strided_view(x, y.shape, y.shape, starts=(ROW, COLUMN)).load((i, j)))
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_each_tile_has_a_window_wherever_windows_start(backend: str) -> None:
+    """Also where the last tile has fewer elements than the windows are moved by."""
+    starts = ((1, -1), (0, 2), (4, 5), (5, -4), (-5, 3))
+    with on(backend):
+        for (row, column), height, width in itertools.product(starts, range(1, 10), (4, 5)):
+            x = np.arange(1, 1 + height * width, dtype=np.float32).reshape(height, width)
+            got = result(moved(api.zeros(x.shape).partition((4, 3)), x, ROW=row, COLUMN=column))
+            around = np.pad(x, 9)[9 + row :, 9 + column :][:height, :width]
+            np.testing.assert_array_equal(got, around, err_msg=f"{x.shape} from {row}, {column}")
+
+
 @pytest.mark.parametrize("access", ["load_pipelined(0)", "load_unchecked(0)", "inside(0)"])
 def test_windows_with_starts_refuse_what_ignores_the_starts(access: str) -> None:
     text = f"""

@@ -419,6 +419,7 @@ def f(x, n, m):
         """\
 def f(x, n, m):
     by_name = {'n': n, 2: x, None: (m, 3)}
+    by_name = {key: item for key, item in by_name.items() if key != 'k'}
     total = by_name['n'] * by_name.get('absent', 2) + by_name[2]
     for key in by_name:
         total = total + (1 if key == 'n' else len(by_name))

@@ -156,8 +156,21 @@ def count_of(frame: Frame, part: PartitionRef, axis: int) -> Any:
 
 def window_count(frame: Frame, part: WindowRef, axis: int) -> Any:
     """How many windows begin before the end of the tensor along an axis of a tile."""
+    return _windows_from(frame, part, axis, part.starts[axis])
+
+
+def loadable_windows(frame: Frame, part: WindowRef, axis: int) -> Any:
+    """How many windows may be loaded along an axis of a tile.
+
+    These are no fewer than without `starts`, so that each tile of a tensor has its window: where the last tile has one
+    element, a window that begins an element behind it is all padding.
+    """
+    return _windows_from(frame, part, axis, min(part.starts[axis], 0))
+
+
+def _windows_from(frame: Frame, part: WindowRef, axis: int, start: int) -> Any:
     length = extent(frame, part.value, part.order[axis] if part.order else axis)
-    return ceil_div(frame, binary(frame, ast.Sub, length, part.starts[axis]), (part.steps or part.shape)[axis])
+    return ceil_div(frame, binary(frame, ast.Sub, length, start), (part.steps or part.shape)[axis])
 
 
 # One access

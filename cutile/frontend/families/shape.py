@@ -56,8 +56,8 @@ def with_new_axes(frame: Frame, tile: Value, items: Sequence[Any], node: ast.AST
 @operation
 def broadcast(frame: Frame, x: Any, shape: Any) -> Any:
     extents = shape_of(frame, shape, "broadcast")
-    if is_number(x):
-        return materialize(frame, x, None, extents)
+    if is_number(x):  # as weak as a number that is known only when the kernel runs
+        return of_weak(frame, materialize(frame, x, None, extents), x)
     tile = tile_of(frame, x, "broadcast")
     broadcast_shape(frame, [tile.tile.shape, extents], "broadcast")
     return of_weak(frame, broadcast_to(frame, tile, extents), x)

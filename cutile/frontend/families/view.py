@@ -23,13 +23,13 @@ from cutile.frontend.families.partition import (
     as_it_lies,
     indices_of,
     load,
+    loadable_windows,
     padding_of,
     partition_of,
     place_of,
     require_written,
     store,
     stored_tile,
-    window_count,
 )
 from cutile.frontend.families.pointer import advance, load_lanes, ordering_of, scope_of, store_lanes, wide
 from cutile.frontend.frame import Frame
@@ -313,7 +313,7 @@ def _load_window(frame: Frame, self: WindowRef, index: Any) -> Any:
     places: list[Any] = [None] * len(order)
     for k, (axis, scalar) in enumerate(zip(order, scalars, strict=True)):
         text = f"{what}: the index along axis {k} of the windows of {self.value.name or 'the view'!r}"
-        count = materialize(frame, window_count(frame, self, k))
+        count = materialize(frame, loadable_windows(frame, self, k))
         frame.builder.add(CheckIndex(index=scalar, count=count, what=text))
         along = along_tile(frame, scalar, self.shape[k], steps[k])
         start = materialize(frame, self.starts[k], i64, along.tile.shape)
