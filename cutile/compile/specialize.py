@@ -292,8 +292,8 @@ def _tensor_type(
             extents = tuple(generics[declared])
         else:
             # Each launch compares the extents of one name (`Signature.agreements`). Nothing is compiled for them.
-            constants = [None if isinstance(each, NamedExtent) else each for each in declared]
-            extents = tuple(generics[each] if isinstance(each, str) else each for each in constants)
+            constants = [None if isinstance(extent, NamedExtent) else extent for extent in declared]
+            extents = tuple(generics[extent] if isinstance(extent, str) else extent for extent in constants)
     # The type has the zero, so that passes fold a load of a tensor without elements to its padding. So no target has to
     # generate code for such a tensor.
     extents = tuple(0 if axis in layout.empty else extent for axis, extent in enumerate(extents))

@@ -78,7 +78,7 @@ def _zip(frame: Frame, *iterables: Any, strict: Any = False) -> Any:
 
 
 def _product(frame: Frame, *iterables: Any, repeat: Any = 1) -> Any:
-    columns = [_items(frame, each, "itertools.product()") for each in iterables]
+    columns = [_items(frame, iterable, "itertools.product()") for iterable in iterables]
     columns *= constant_int(frame, repeat, "itertools.product: repeat")
     count = math.prod(map(len, columns))
     if count > MAX_ITEMS:
@@ -89,7 +89,8 @@ def _product(frame: Frame, *iterables: Any, repeat: Any = 1) -> Any:
 
 
 def _chain(frame: Frame, *iterables: Any) -> Any:
-    return iterator(frame, itertools.chain(*(_items(frame, each, "itertools.chain()") for each in iterables)))
+    parts = [_items(frame, iterable, "itertools.chain()") for iterable in iterables]
+    return iterator(frame, itertools.chain(*parts))
 
 
 def _folded(frame: Frame, function: Any, items: Any, *initial: Any) -> Any:
@@ -103,8 +104,8 @@ def _folded(frame: Frame, function: Any, items: Any, *initial: Any) -> Any:
             remedy="Write functools.reduce(function, items, initial).",
         )
     result, *rest = values
-    for each in rest:
-        result = frame.invoke(function, result, each, node=frame.node)
+    for item in rest:
+        result = frame.invoke(function, result, item, node=frame.node)
     return result
 
 

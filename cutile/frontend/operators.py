@@ -357,9 +357,9 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     own = METHODS.get((cast("type[Any]", type(left)), _POINTER_METHODS.get(kind, "")))
     if own is not None:
         return own(frame, left, right)
-    made = own_operator(frame, kind, left, right)
-    if made is not NotImplemented:
-        return made
+    own = own_operator(frame, kind, left, right)
+    if own is not NotImplemented:
+        return own
     spelling = SPELLING[kind]
     if kind is ast.Mod and isinstance(left, str) and any(map(is_tile, leaves(right))):
         what = "values that are known only when the kernel runs"
@@ -475,9 +475,9 @@ def comparison(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
         right = tuple(right.items)
     if kind in _ITEM_COMPARISONS and (_compared_here(left) or _compared_here(right)):
         return _compare_items(frame, kind, left, right)
-    made = own_operator(frame, kind, left, right)
-    if made is not NotImplemented:
-        return made
+    own = own_operator(frame, kind, left, right)
+    if own is not NotImplemented:
+        return own
     if not is_tile(left) and not is_tile(right):
         return _fold(frame, kind, left, right)
     if kind in (ast.Is, ast.IsNot) and (left is None or right is None):

@@ -93,9 +93,9 @@ def kind_of(value: Any) -> Any:
 
 def iterator(frame: Frame, items: Iterable[Any]) -> IteratorItems:
     """The items of an iterator that is made here."""
-    made = IteratorItems(items)
-    made.origin = frame, frame.loop
-    return made
+    result = IteratorItems(items)
+    result.origin = frame, frame.loop
+    return result
 
 
 def gone_through(frame: Frame, value: Any) -> Any:
@@ -181,7 +181,7 @@ def own_operator(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> An
     if a is b and not compares:
         del calls[1]
     elif a is not b and isinstance(a, type) and isinstance(b, type) and issubclass(b, a):
-        methods = [inspect.getattr_static(each, exchanged, None) for each in (a, b)]
+        methods = [inspect.getattr_static(cls, exchanged, None) for cls in (a, b)]
         if compares or methods[0] is not methods[1]:
             calls.reverse()
     for owner, name, other in calls:
@@ -210,10 +210,10 @@ def compared_items(value: Any) -> tuple[Any, ...] | None:
     if not isinstance(value, Record):
         return children(value)
     # A class with eq=False has the `__eq__` of the class that it derives from, with that class's fields.
-    owner: Any = next(each for each in value.kind.__mro__ if "__eq__" in vars(each))
-    names = {each.name for each in getattr(owner, "__dataclass_fields__", {}).values() if each.compare}
+    owner: Any = next(cls for cls in value.kind.__mro__ if "__eq__" in vars(cls))
+    names = {field.name for field in getattr(owner, "__dataclass_fields__", {}).values() if field.compare}
     fields = dataclasses.fields(value.kind)  # pyright: ignore[reportArgumentType]
-    return tuple(item for item, each in zip(value.items, fields, strict=True) if each.name in names)
+    return tuple(item for item, field in zip(value.items, fields, strict=True) if field.name in names)
 
 
 def same_structure(a: Any, b: Any) -> bool:

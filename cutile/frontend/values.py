@@ -327,9 +327,9 @@ def meeting(first: Value, second: Value, weak: bool) -> str:
     integers it takes that of the first.
     """
     if weak and first.tile.dtype.is_integer and second.tile.dtype.is_integer:
-        wanted = first.tile.dtype.name
-        number = f"ct.{wanted}(number)" if second.tile.is_scalar else converted(second, wanted)
-        return f"{wanted} may not hold this plain number. Convert it: {number}."
+        dtype = first.tile.dtype.name
+        number = f"ct.{dtype}(number)" if second.tile.is_scalar else converted(second, dtype)
+        return f"{dtype} may not hold this plain number. Convert it: {number}."
     low, high = sorted(
         (first, second),
         key=lambda each: (each.tile.dtype.kind == "float", each.tile.dtype.kind != "bool", each.tile.dtype.bits),

@@ -1,8 +1,8 @@
 """Early starts of small kernels of graphs (programmatic dependent launch).
 
 These are kernels of one group of warps; those of specialised warps start early always (`warp_specialised.py`). In a
-graph of small kernels a third of the time passes between one kernel's end and the next one's first load (measured on an
-H200: softmax of 8 x 1024 takes 1.2 us in place of 1.5, a copy 0.8 in place of 1.1).
+graph of small kernels up to a third of the time passes between one kernel's end and the next one's first load (measured
+on an H200: softmax of 8 x 1024 takes 1.2 us in place of 1.5, a copy 0.8 in place of 1.1).
 
     m = reduce_max(t)           -->    grid_dependency_wait
     w = load_tile(weight)              w = load_tile(weight)
@@ -11,8 +11,9 @@ H200: softmax of 8 x 1024 takes 1.2 us in place of 1.5, a copy 0.8 in place of 1
 All accesses stay behind the wait. The kernel ahead may write a tensor between this kernel's start and the wait, so that
 loads may no longer take `ld.global.nc`, which wants memory that nobody writes from start to end (PTX ISA). Compilers
 move other loads over no barrier and no store. So this pass moves them to the front first. It leaves a kernel alone
-where it cannot: one row norm that loaded its weights behind the sum of its row took a fifth longer with plain loads. It
-leaves kernels with loops alone, too: they run so long that a microsecond is nothing.
+where it cannot: a norm of rows of 1024 that loaded its weights behind the sum of its row took 1.2 times as long with
+plain loads. It leaves kernels with loops alone, too: most run so long that a microsecond is nothing, and one of them
+spilled behind a wait.
 """
 
 from cutile.backend.cuda.lowering_context import layouts_of
@@ -24,7 +25,7 @@ from cutile.ir.core import Block, Effect, Function, Op, Value
 __all__ = ("start_early",)
 
 MOVED_WORDS = 32
-"""Registers of a thread that moved loads may fill: of 255 at most, and of 128 where two blocks of 256 threads run."""
+"""Registers of a thread that moved loads may fill, of 255 at most; chosen, not measured."""
 
 
 def start_early(function: Function, arch: Architecture) -> Function:
@@ -47,7 +48,7 @@ def start_early(function: Function, arch: Architecture) -> Function:
         load.attributes["constant"] = False
     body = Block(function.parameters, [GridDependencyWait(), *front, *rest])
     # In graphs alone: elsewhere such a launch needs a configuration of its shape and stream, which the quick launch
-    # path has not. There the host is slower than the microsecond that it saves the device.
+    # path has not. There a launch takes the host 4 us and more (docs/benchmarks/runtime): small kernels wait for it.
     facts = {**function.facts, "early": "in graphs"}
     return Function(function.name, body, function.source, function.file, function.stage, facts)
 
