@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import cutile as ct
 from cuda_async import CudaGraph, Device, DeviceOp
 from cuda_async.graph import Scope
 from cutile import api
+from cutile.backend.cuda.early_start import MOST_BLOCKS
 from cutile.backend.cuda.load import load
 from cutile.backend.cuda.ops import BarriersStart, GridDependencyWait, Roles, TmaPrefetch
 from cutile.backend.cuda.ops.pipeline import RESOURCES
@@ -27,6 +29,7 @@ from tests.backend.cuda.programs import (
     AMPERE,
     HOPPER,
     compiled,
+    disassembly,
     gemm_program,
     instructions,
     lowered,
@@ -103,10 +106,38 @@ def norm(columns: int, between: str = "pass") -> Function:
     )
 
 
+SCALED = """
+def scaled(y: Mut, x: Tensor, scales: Tensor):
+    row = ct.get_tile_block_id()[0]
+    y.store(ct.load_tile_like(x, y) * ct.load_tile(scales, (1,), (row,))[:, None])
+"""
+CHOSEN = """
+def chosen(y: Mut, x: Tensor, rows: Tensor):
+    row = ct.load_tile(rows, (1,), (ct.get_tile_block_id()[0],)).reshape(())
+    y.store(ct.load_tile(x, y.shape, (row, 0)))
+"""
+
+
+def test_a_number_that_is_an_index_comes_first() -> None:
+    """The tile waits for it anyway."""
+    lowering = lowered(written(CHOSEN, {"y": mut(1, 1024), "x": tensor(2), "rows": tensor(1, i32)}))
+    assert lowering.facts["early"] == "in graphs"
+    loads = [op for op in lowering.body.operations if isinstance(op, LoadTile)]
+    assert [op.operands[0].name for op in loads] == ["rows", "x"]
+
+
+def test_only_small_grids_let_the_next_kernel_start_before_they_end(tmp_path: Path) -> None:
+    """All wait; each thread block that lets the next one start costs the device time."""
+    text = disassembly(compiled(norm(1024)), tmp_path)
+    assert len(re.findall(r"@!?U?P\d+ PREEXIT", text)) == text.count("PREEXIT") == 1  # under a predicate
+    assert text.count("ACQBULK") == 1
+
+
 def test_a_small_kernel_waits_and_then_loads() -> None:
     """Plain loads, all ahead of the sum: behind it they would wait for it."""
     operations = lowered(norm(1024)).body.operations
     assert isinstance(operations[0], GridDependencyWait)
+    assert operations[0].most_blocks == MOST_BLOCKS
     kinds = [type(op) for op in operations]
     loads = [i for i, op in enumerate(operations) if isinstance(op, LoadTile)]
     assert [operations[i].operands[0].name for i in loads] == ["x", "w"]
@@ -120,8 +151,9 @@ def test_a_small_kernel_waits_and_then_loads() -> None:
         norm(1024, "assert ct.reduce_sum(scale, 0) > 0.0, 'no'"),  # a load may not move over what ends the launch
         norm(1024, "for _ in range(x.shape[0]): scale = scale * 1.5"),
         norm(32768),  # too many registers
+        written(SCALED, {"y": mut(1, 1024), "x": tensor(2), "scales": tensor(1)}),  # ptxas waits for the number first
     ],
-    ids=["assertion", "loop", "wide"],
+    ids=["assertion", "loop", "wide", "number"],
 )
 def test_kernels_whose_loads_cannot_come_first_stay_as_they_are(function: Function) -> None:
     lowering = lowered(function)

@@ -62,9 +62,12 @@ class GridDependencyWait(Op, name="cuda.grid_dependency_wait", effect=Effect.WRI
 
     It also lets the next kernel start, whose own wait lasts until this one has ended. Code before this operation must
     not touch memory that the kernels ahead write.
+
+    `most_blocks`: a grid of more thread blocks waits alone, and its end lets the next kernel start. 0: of any number.
     """
 
     intrinsic = Intrinsic("roles.grid_dependency_wait")
+    most_blocks: int = attribute(0)
 
     def infer(self) -> tuple[Type, ...]:
         return ()
