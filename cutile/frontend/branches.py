@@ -20,12 +20,11 @@ from cutile.errors import KernelTypeError
 from cutile.frontend import operators
 from cutile.frontend.flow import Exit, Flag, Flow
 from cutile.frontend.frame import RETURNED, Frame, is_undefined
-from cutile.frontend.interval import Interval
 from cutile.frontend.operators import is_number, materialize, truth
+from cutile.frontend.plain_numbers import Interval, adapted, interval_of, is_weak, is_whole, of_weak, weak, whole_dtype
 from cutile.frontend.structure import leaves, refill, same_constant, same_structure
 from cutile.frontend.tensor_parts import Form, joined_form, like, parts_of, tensor_of
 from cutile.frontend.values import FAULTY, Faulty, Undefined, describe, is_tile
-from cutile.frontend.weak import adapted, interval_of, is_weak, is_whole, of_weak, weak, whole_dtype
 from cutile.ir import Block, Constant, If, TileType, Value
 from cutile.ops.arith import Not, Or
 
@@ -326,7 +325,7 @@ class _Merge:
 
 
 WHOLE = (TileType(i32), TileType(i64))
-"""The types of weak whole numbers (`weak.py`)."""
+"""The types of weak whole numbers (`plain_numbers.py`)."""
 
 
 @dataclass(frozen=True)

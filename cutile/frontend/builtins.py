@@ -19,8 +19,18 @@ from cutile.frontend.expect import constant_int
 from cutile.frontend.families.debug import constant_text
 from cutile.frontend.families.elementwise import max_tile, min_tile
 from cutile.frontend.frame import Frame
-from cutile.frontend.interval import Interval, length_of, magnitude
 from cutile.frontend.operators import binary, is_number, require_computed, truth
+from cutile.frontend.plain_numbers import (
+    Interval,
+    computed,
+    interval_of,
+    is_weak,
+    is_whole,
+    length_of,
+    magnitude,
+    of_weak,
+    weak,
+)
 from cutile.frontend.registry import BUILTINS, FOLDED, Handler, operation
 from cutile.frontend.structure import gone_through, iterator, own_method
 from cutile.frontend.values import (
@@ -39,7 +49,6 @@ from cutile.frontend.values import (
     items_of,
     noun,
 )
-from cutile.frontend.weak import computed, interval_of, is_weak, is_whole, of_weak, weak
 from cutile.ir import TileType
 from cutile.language import MappedPartitionMut, Mut, Ptr, SharedMut, Tensor
 from cutile.language.markers import Latency

@@ -45,8 +45,8 @@ from cutile.frontend.families import (
 )
 from cutile.frontend.frame import Frame
 from cutile.frontend.inline import Closure, inline, inline_closure
-from cutile.frontend.interval import Interval
 from cutile.frontend.operators import PYTHON, binary, comparison, is_number, materialize, unary
+from cutile.frontend.plain_numbers import Interval
 from cutile.frontend.registry import BUILTINS, FOLDED, METHODS, OPERATIONS, Handler
 from cutile.frontend.structure import construct, field_names
 from cutile.frontend.values import BoundFunction, Method, Record, describe, is_tile, plain, to_tile

@@ -14,8 +14,8 @@ from typing import Any
 from cutile.frontend.constant_calls import is_constant
 from cutile.frontend.flow import assigned
 from cutile.frontend.frame import Frame
-from cutile.frontend.interval import length_of
 from cutile.frontend.operators import truth
+from cutile.frontend.plain_numbers import length_of
 from cutile.frontend.registry import method
 from cutile.frontend.simple_statements import assign, refuse
 from cutile.frontend.structure import gone_through, iterator

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from cutile.dtypes import EVERY_DTYPE, DTypeMeta, as_dtype, i32, i64
 from cutile.errors import as_text
 from cutile.frontend.frame import Frame
-from cutile.frontend.interval import I32, I64, Interval
 from cutile.frontend.operators import is_number, materialize
+from cutile.frontend.plain_numbers import I32, I64, Interval
 from cutile.frontend.values import describe, is_tile, items_of, plain, to_tile
 from cutile.ir.core import Value
 from cutile.language.facts import Marker

@@ -23,6 +23,7 @@ from cutile.frontend.families.shape import with_new_axes
 from cutile.frontend.frame import Frame, Scope
 from cutile.frontend.inline import lambda_expression
 from cutile.frontend.logic import compare, logical
+from cutile.frontend.plain_numbers import weak
 from cutile.frontend.registry import METHODS
 from cutile.frontend.simple_statements import assign, refuse
 from cutile.frontend.structure import attribute, children, gone_through
@@ -46,7 +47,6 @@ from cutile.frontend.values import (
     items_of,
     plain,
 )
-from cutile.frontend.weak import weak
 from cutile.ir.core import Value
 from cutile.language.variable import DeviceVariable
 from cutile.ops.pointer import TensorStride

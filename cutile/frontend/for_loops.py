@@ -10,10 +10,10 @@ from cutile.frontend.branches import exited, guarded
 from cutile.frontend.families.mapped import MintedRange, OwnedRange
 from cutile.frontend.flow import Exit
 from cutile.frontend.frame import Frame, LoopState
-from cutile.frontend.interval import I64, counted, length_of
 from cutile.frontend.logic import changed, conjunction, has_effects, settled
 from cutile.frontend.loops import Loop
 from cutile.frontend.operators import binary, comparison, materialize, truth, unify, widened
+from cutile.frontend.plain_numbers import I64, counted, dtype_of_weak, interval_of, length_of, weak
 from cutile.frontend.simple_statements import assign
 from cutile.frontend.structure import gone_through
 from cutile.frontend.values import (
@@ -29,7 +29,6 @@ from cutile.frontend.values import (
     noun,
     to_tile,
 )
-from cutile.frontend.weak import dtype_of_weak, interval_of, weak
 from cutile.ir import Constant, For, Value, While
 from cutile.ops.arith import Add, And, Not, Sub
 from cutile.ops.cast import Convert

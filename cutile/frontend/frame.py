@@ -16,7 +16,7 @@ from cutile.dtypes import u64
 from cutile.errors import KernelError, KernelNameError, KernelSyntaxError, KernelTypeError, Location, closest
 from cutile.frontend.captures import MISSING, Captures, compile_time
 from cutile.frontend.flow import Exit, Flow, assigned
-from cutile.frontend.interval import Interval
+from cutile.frontend.plain_numbers import Interval
 from cutile.frontend.shared_accesses import Reached
 from cutile.frontend.source import FunctionSource
 from cutile.frontend.values import Bare, Faulty, Undefined
@@ -143,7 +143,7 @@ class Compilation:
         variables: the device's variables that the kernel uses, with their addresses.
         passed_on: (loop, name) of variables that a loop carries only because code after it reads them; see `PassOn`.
         bare: floats that nothing gave a dtype; see `Bare`.
-        weak: scalars that Python would have as plain numbers, with the intervals of whole ones; see `weak.py`.
+        weak: scalars that Python would have as plain numbers, with the intervals of whole ones; see `plain_numbers.py`.
         reached: the elements that pointers lead to, where the pointers were made of a tensor and indices.
         unused: a line for each hint that no operation keeps, and why; a dictionary for its order.
         element: in a function of elements, as `reduce` takes one, the scalar for the name of a tile; None elsewhere.

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cutile.frontend.interval import Interval
+from cutile.frontend.plain_numbers import Interval
 from cutile.ir import Constant, For, Function, If, Op, TileType, Value, While
 from cutile.ops.arith import Add, DivCeil, FloorDiv, Max, Min, Mod, Mul, Neg, Sub
 from cutile.ops.atomic import AtomicRmw

@@ -13,10 +13,9 @@ from cutile.dtypes import bool_, i32, i64
 from cutile.frontend import operators
 from cutile.frontend.branches import branch
 from cutile.frontend.frame import Frame
-from cutile.frontend.interval import Interval
 from cutile.frontend.operators import default_dtype, is_number, materialize, truth
+from cutile.frontend.plain_numbers import Interval, adapted, interval_of, is_weak, is_whole, of_weak, weak
 from cutile.frontend.values import describe, is_tile, plain
-from cutile.frontend.weak import adapted, interval_of, is_weak, is_whole, of_weak, weak
 from cutile.ir import Block, Constant, Effect, If, Op, TileType, Value
 from cutile.ops.arith import And, Or
 from cutile.ops.cast import Convert

@@ -25,10 +25,10 @@ from cutile.frontend.captures import MISSING
 from cutile.frontend.flow import Exit, Flow, assigned, is_only_overwritten, leaves_loop
 from cutile.frontend.frame import RETURNED, Frame, LoopState, is_undefined
 from cutile.frontend.operators import is_number, is_tile_or_number, materialize
+from cutile.frontend.plain_numbers import adapted, interval_of, is_weak, is_whole, of_weak
 from cutile.frontend.structure import leaves, mapped, refill, same_constant, same_constants, same_structure
 from cutile.frontend.tensor_parts import Form, is_tensor, joined_form, parts_of, put_together, taken_apart, tensors_in
 from cutile.frontend.values import FAULTY, Faulty, TensorParts, Undefined, describe, is_tile
-from cutile.frontend.weak import adapted, interval_of, is_weak, is_whole, of_weak
 from cutile.ir import Block, Constant, TileType, Value
 
 MAX_ATTEMPTS = 8
@@ -44,7 +44,7 @@ class _CarriedLeaf:
         initial: a tile, a number, or None where there is no value before the loop.
         type: its type; None before `Loop.start` has set it.
         fixed: whether the initial value is a tile, so that its type is the user's. Other types are guesses.
-        weak: whether it is a weak scalar (`weak.py`): a plain number before the loop, and at the end of each
+        weak: whether it is a weak scalar (`plain_numbers.py`): a plain number before the loop, and at the end of each
             iteration that was compiled. An integer is an i32 until an iteration gives one that may not fit.
     """
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from cutile.conversion import fits, short, wider
 from cutile.dtypes import DTypeLike, bool_, f32, i32, i64
-from cutile.frontend import elsewhere
+from cutile.frontend import elsewhere, plain_numbers
 from cutile.frontend.frame import Frame
-from cutile.frontend.interval import BINARY, I32, inverted, negated
+from cutile.frontend.plain_numbers import adapted, computed, dtype_of_weak, interval_of, is_weak, is_whole, of_weak
 from cutile.frontend.registry import METHODS, OPERATIONS
 from cutile.frontend.structure import (
     OWN_PREFIXES,
@@ -48,7 +48,6 @@ from cutile.frontend.values import (
     plain,
     to_tile,
 )
-from cutile.frontend.weak import adapted, computed, dtype_of_weak, interval_of, is_weak, is_whole, of_weak
 from cutile.ir import Constant, Op, Value, remedy
 from cutile.language.variable import DeviceVariable
 from cutile.ops import arith, compare, math
@@ -162,7 +161,7 @@ def default_dtype(value: float) -> DTypeLike:
     if isinstance(value, bool):
         return bool_
     if isinstance(value, int):
-        return i32 if I32.low <= value <= I32.high else i64
+        return i32 if plain_numbers.I32.low <= value <= plain_numbers.I32.high else i64
     return f32
 
 
@@ -372,8 +371,8 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     if kind is ast.Pow:
         result = _power(frame, left, right)
         return result if result in frame.compilation.weak else of_weak(frame, result, left, right)
-    if kind in BINARY and is_whole(frame, left) and is_whole(frame, right):
-        interval = BINARY[kind](interval_of(frame, left), interval_of(frame, right))
+    if kind in plain_numbers.BINARY and is_whole(frame, left) and is_whole(frame, right):
+        interval = plain_numbers.BINARY[kind](interval_of(frame, left), interval_of(frame, right))
         return computed(frame, TILE_BINARY[kind], interval, left, right)
     numbers = kind is ast.Div and is_weak(frame, left) and is_weak(frame, right)  # / of whole numbers gives a float
     values = [left, right] if kind in _LOW_BITS_SUFFICE else widened(frame, [left, right])
@@ -450,7 +449,7 @@ def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
     if kind is ast.UAdd:
         return value
     if kind in (ast.USub, ast.Invert) and is_whole(frame, value):
-        op, interval = (arith.Neg, negated) if kind is ast.USub else (arith.Not, inverted)
+        op, interval = (arith.Neg, plain_numbers.negated) if kind is ast.USub else (arith.Not, plain_numbers.inverted)
         return computed(frame, op, interval(interval_of(frame, value)), value)
     if kind is ast.USub:
         if value.tile.dtype.is_bool:

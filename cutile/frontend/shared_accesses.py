@@ -19,7 +19,7 @@ from typing import Any
 
 from cutile.errors import KernelTypeError
 from cutile.frontend.index_forms import Form, Forms, Symbol
-from cutile.frontend.interval import Interval
+from cutile.frontend.plain_numbers import Interval
 from cutile.ir import Effect, Function, Op, TensorType, Value
 from cutile.ops.arith import And
 from cutile.ops.atomic import AtomicCas, AtomicRmw

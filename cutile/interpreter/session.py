@@ -31,12 +31,11 @@ from cutile.frontend.expressions import attribute_of
 from cutile.frontend.families.mapped import MintedRange, OwnedRange
 from cutile.frontend.families.shape import with_new_axes
 from cutile.frontend.frame import Frame
-from cutile.frontend.interval import counted
+from cutile.frontend.plain_numbers import counted, interval_of, weak
 from cutile.frontend.registry import BUILTINS
 from cutile.frontend.source import column_of
 from cutile.frontend.statements import is_singleton
 from cutile.frontend.values import Method, Range, describe
-from cutile.frontend.weak import interval_of, weak
 from cutile.interpreter.live import EagerBuilder, EagerValue, to_live, to_meaning
 from cutile.ir import TileType, Value
 from cutile.language.variable import DeviceVariable

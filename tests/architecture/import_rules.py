@@ -25,7 +25,7 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "frontend": _LEAF | {"language", "ir", "ops"},
     "analysis": _LEAF | {"ir", "ops"},
     "passes": _LEAF | {"ir", "ops", "analysis"},
-    "backend": _LEAF | {"ir", "ops", "analysis", "passes", "cuda_async.locks"},
+    "backend": _LEAF | {"installation", "ir", "ops", "analysis", "passes", "cuda_async.locks"},
     "interpreter": _LEAF | {"language", "ir", "ops", "frontend", "backend"},
     "compile": _LEAF
     | {"cuda_async.locks", "installation", "ir", "ops", "frontend", "passes", "backend", "interpreter"},

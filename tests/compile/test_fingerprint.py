@@ -9,10 +9,10 @@ from typing import NoReturn
 
 import pytest
 
-from cutile.backend.common.versions import installed_version
 from cutile.compile import key
 from cutile.compile.key import own_digest, source_digest
 from cutile.compile.store import DiskStore
+from cutile.installation import installed_version
 
 
 @pytest.fixture
@@ -186,5 +186,5 @@ def test_versions_agree_with_importlib(monkeypatch: pytest.MonkeyPatch) -> None:
     names = ("numpy", "numba", "llvmlite", "ml-dtypes", "numba-cuda")
     expected = [version(name) for name in names]
     assert [installed_version(name) for name in names] == expected
-    monkeypatch.setattr("cutile.backend.common.versions._FOLDER", __import__("re").compile("(.)(.)never"))
+    monkeypatch.setattr("cutile.installation._FOLDER", __import__("re").compile("(.)(.)never"))
     assert [installed_version(name) for name in names] == expected  # by importlib, where no folder says it

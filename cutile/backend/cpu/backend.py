@@ -8,11 +8,11 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Final
 
-from cutile.backend.common.versions import installed_version
 from cutile.backend.cpu.load import load
 from cutile.backend.cpu.target import arch as host_arch
 from cutile.backend.interface import Backend, CompileOptions, Executable, Loaded, Row, Source, Target
 from cutile.config import usable_cores
+from cutile.installation import installed_version
 from cutile.ir.core import Function
 
 

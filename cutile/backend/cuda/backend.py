@@ -8,10 +8,10 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
-from cutile.backend.common.versions import installed_version
 from cutile.backend.cuda.load import load
 from cutile.backend.cuda.target import architecture, for_capability
 from cutile.backend.interface import FAST_MATH, CompileOptions, Executable, Loaded, Row, Source, Target
+from cutile.installation import installed_version
 from cutile.ir.core import Function
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, cast
 
 from cuda_async.locks import new_lock
+from cutile.backend.common.abi import failure
 from cutile.backend.cuda.grids import (
     MAX_GRID_BLOCKS,
     GpuStream,
@@ -24,7 +25,6 @@ from cutile.backend.cuda.grids import (
     launch_blocks,
 )
 from cutile.backend.cuda.tensor_map import Encoded, TensorMaps
-from cutile.backend.gpu.failures import failure
 from cutile.backend.interface import Argument, Executable, Grid, Loaded, Packed, Parameter, Place
 from cutile.conversion import bits_of
 from cutile.dtypes import STORAGE_DTYPES, DTypeLike, bf16, f16

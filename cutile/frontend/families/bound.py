@@ -6,9 +6,9 @@ from typing import Any
 
 from cutile.frontend.expect import constant_int, shape_of, tile_of
 from cutile.frontend.frame import Frame
+from cutile.frontend.plain_numbers import bounded, interval_of, is_whole, of_weak, weak
 from cutile.frontend.registry import operation
 from cutile.frontend.values import PointerRef
-from cutile.frontend.weak import bounded, interval_of, is_whole, of_weak, weak
 from cutile.ops.bound import AssumeBounds, AssumeDivisible, AssumeSame
 
 

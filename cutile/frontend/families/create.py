@@ -14,8 +14,8 @@ from cutile.dtypes import f4e2m1fnx2, f32, i32, i64, u32, u64
 from cutile.frontend.derived import Language, Term, composed, value_of
 from cutile.frontend.expect import dtype_of, shape_of
 from cutile.frontend.frame import Frame
-from cutile.frontend.interval import Interval
 from cutile.frontend.operators import binary, broadcast_shape, broadcast_to, is_number, materialize
+from cutile.frontend.plain_numbers import Interval
 from cutile.frontend.registry import operation
 from cutile.frontend.values import describe, is_tile
 from cutile.ir import Constant, Value

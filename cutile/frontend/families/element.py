@@ -31,8 +31,8 @@ from cutile.frontend.families.pointer import (
     wide,
 )
 from cutile.frontend.frame import Frame
-from cutile.frontend.interval import I64
 from cutile.frontend.operators import broadcast_shape, broadcast_to, materialize
+from cutile.frontend.plain_numbers import I64
 from cutile.frontend.registry import operation
 from cutile.frontend.shared_accesses import Reached, is_shared
 from cutile.frontend.values import (

@@ -12,7 +12,6 @@ from cutile.dtypes import DTypeLike, f32, u16, u32, u64
 from cutile.frontend.derived import Language, Term, composed, composed_of_bits, operands
 from cutile.frontend.expect import marker_of
 from cutile.frontend.frame import Frame
-from cutile.frontend.interval import ceil_divided, largest, least
 from cutile.frontend.operators import (
     broadcast_shape,
     broadcast_to,
@@ -21,9 +20,9 @@ from cutile.frontend.operators import (
     unify,
     widened,
 )
+from cutile.frontend.plain_numbers import ceil_divided, computed, interval_of, is_whole, largest, least, of_weak
 from cutile.frontend.registry import OPERATIONS, operation
 from cutile.frontend.values import describe, is_tile, to_tile
-from cutile.frontend.weak import computed, interval_of, is_whole, of_weak
 from cutile.ir.core import Op, Value
 from cutile.language import markers
 from cutile.language.declare import FLOATS, INTEGERS

@@ -7,10 +7,9 @@ from typing import Any
 
 from cutile.frontend.families.elementwise import ceil_div
 from cutile.frontend.frame import Frame
-from cutile.frontend.interval import I32, Interval
 from cutile.frontend.operators import binary
+from cutile.frontend.plain_numbers import I32, Interval, weak
 from cutile.frontend.registry import operation
-from cutile.frontend.weak import weak
 from cutile.ir import MutType, Value
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import MAX_EXTENT, TensorDim

@@ -25,8 +25,8 @@ from cutile.frontend.families.elementwise import min_tile
 from cutile.frontend.families.grid import get_num_tile_blocks, get_tile_block_id
 from cutile.frontend.families.partition import load, num_tiles, store, stored_tile
 from cutile.frontend.frame import Frame
-from cutile.frontend.interval import BINARY, I32, Interval
 from cutile.frontend.operators import TILE_BINARY, binary
+from cutile.frontend.plain_numbers import BINARY, I32, Interval, bounded, computed, interval_of, weak
 from cutile.frontend.registry import method
 from cutile.frontend.values import (
     TOKEN,
@@ -39,7 +39,6 @@ from cutile.frontend.values import (
     is_tile,
     items_of,
 )
-from cutile.frontend.weak import bounded, computed, interval_of, weak
 from cutile.ir.core import Value
 from cutile.language.mapped import OWNED
 from cutile.ops.bound import AssumeWithin, CheckIndex

@@ -14,11 +14,10 @@ from cutile.dtypes import i32
 from cutile.frontend.expect import index_scalar, indices, marker_of, shape_of, tile_of
 from cutile.frontend.families.grid import GRID_AXES, own_index
 from cutile.frontend.frame import Frame
-from cutile.frontend.interval import Interval
 from cutile.frontend.operators import binary, broadcast_to, is_number, materialize
+from cutile.frontend.plain_numbers import Interval, adapted, weak
 from cutile.frontend.registry import method, operation
 from cutile.frontend.values import TOKEN, MutRef, PartitionRef, TensorRef, TokenRef, describe, items_of
-from cutile.frontend.weak import adapted, weak
 from cutile.ir import Constant, Value
 from cutile.language.markers import padding
 from cutile.ops.memory import MAX_EXTENT, LoadMut, LoadTile, StoreMut, TensorDim, store_remedy

@@ -22,6 +22,7 @@ from cutile.frontend.families.grid import GRID_AXES, block_index, own_index
 from cutile.frontend.families.memory import extent, tiles_along
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import binary, broadcast_to, comparison, is_number, materialize
+from cutile.frontend.plain_numbers import adapted, bounded
 from cutile.frontend.registry import method, operation
 from cutile.frontend.values import (
     TOKEN,
@@ -34,7 +35,6 @@ from cutile.frontend.values import (
     describe,
     items_of,
 )
-from cutile.frontend.weak import adapted, bounded
 from cutile.ir import MutType, Value
 from cutile.language.markers import padding
 from cutile.ops.bound import CheckIndex, CheckTile

@@ -13,6 +13,7 @@ from cutile.frontend.expect import A_STORE, BY_ADDRESS, dtype_of, latency_of, ma
 from cutile.frontend.families.memory import is_ordered
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_shape, broadcast_to, is_number, materialize
+from cutile.frontend.plain_numbers import adapted
 from cutile.frontend.registry import METHODS, method, operation
 from cutile.frontend.values import (
     TOKEN,
@@ -21,7 +22,6 @@ from cutile.frontend.values import (
     describe,
     is_tile,
 )
-from cutile.frontend.weak import adapted
 from cutile.ir.core import Value
 from cutile.language import markers
 from cutile.ops import arith

@@ -11,9 +11,9 @@ from cutile.frontend.derived import Language, Term, composed, require_kind, valu
 from cutile.frontend.expect import axes_of, axis_of, constant_int, flag_of, marker_of, tile_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_shape, broadcast_to, is_number, materialize, require_computed
+from cutile.frontend.plain_numbers import adapted
 from cutile.frontend.registry import OPERATIONS, Handler, method, operation
 from cutile.frontend.values import describe, is_tile, items_of
-from cutile.frontend.weak import adapted
 from cutile.ir import Block, Builder, Constant, Effect, If, Op, TileType, Value, Yield
 from cutile.language import markers
 from cutile.language.declare import FLOATS

@@ -12,9 +12,9 @@ from cutile.frontend.expect import axes_of, axis_of, constant_int, index_between
 from cutile.frontend.families.memory import extent
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_shape, broadcast_to, is_number, materialize
+from cutile.frontend.plain_numbers import of_weak
 from cutile.frontend.registry import METHODS, operation
 from cutile.frontend.values import MutRef, TensorRef, describe, is_tile, items_of, plain
-from cutile.frontend.weak import of_weak
 from cutile.ir.core import Value
 from cutile.ir.types import TileType
 from cutile.ops.shape import Cat, Extract, Permute, Reshape

@@ -34,6 +34,7 @@ from cutile.frontend.families.partition import (
 from cutile.frontend.families.pointer import advance, load_lanes, ordering_of, scope_of, store_lanes, wide
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_to, materialize
+from cutile.frontend.plain_numbers import interval_of, is_whole
 from cutile.frontend.registry import OPERATIONS, method, operation
 from cutile.frontend.tensor_parts import Form, parts_of, tensor_of
 from cutile.frontend.values import (
@@ -47,7 +48,6 @@ from cutile.frontend.values import (
     is_tile,
     items_of,
 )
-from cutile.frontend.weak import interval_of, is_whole
 from cutile.ir.core import Value
 from cutile.language import markers
 from cutile.language.markers import ordering, padding, scope, tma

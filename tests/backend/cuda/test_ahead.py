@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from cutile.backend.cuda.lower import flatten, lower
-from cutile.backend.cuda.model.copies import Copies
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.ops import Barrier, StageCommit, StagedMma, StagePut, StageRead, StageTile, StageWait
 from cutile.backend.cuda.target import architecture
@@ -24,7 +23,7 @@ from cutile.ir.verify import verify
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile
 from tests.backend.cuda.programs import AMPERE, compiled, written
-from tests.backend.cuda.staged import run_lowered
+from tests.backend.cuda.staged import Copies, run_lowered
 from tests.support.programs import mut, scalar, tensor
 
 PRODUCTS = """

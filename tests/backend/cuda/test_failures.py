@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from cutile.backend.common.abi import REPORT_BYTES, failure
 from cutile.backend.cuda.load import load
 from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.model.properties import check_failures
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.ops import BarriersStart, Failed, FailUnless, Roles, Store, TmaStore
-from cutile.backend.gpu.failures import REPORT_BYTES, failure
 from cutile.backend.interface import Executable
 from cutile.dtypes import bf16, f32, i32
 from cutile.ir.core import Function, Value

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from typing import Any
 
 from cutile.backend.common.abi import kernel_parameters
-from cutile.backend.cpu.emit import cast, control, elementwise, memory, reduce
+from cutile.backend.cpu.emit import control, elementwise, memory, reduce
 from cutile.backend.cpu.emit._text import (
     ATOM,
     COMPARE,
@@ -30,7 +30,7 @@ from cutile.errors import IRError, cell_of
 from cutile.ir import Block, Constant, Effect, For, Function, Op, TileType, Value, While
 
 EXPRESSIONS: dict[type[Op], Expression] = {
-    op: emit for family in (elementwise, cast, control, memory, reduce) for op, emit in family.EXPRESSIONS.items()
+    op: emit for family in (elementwise, control, memory, reduce) for op, emit in family.EXPRESSIONS.items()
 }
 STATEMENTS: dict[type[Op], Statement] = {
     op: emit for family in (control, memory, reduce) for op, emit in family.STATEMENTS.items()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
-from cutile.backend.common.abi import GRID_NAMES
+from cutile.backend.common.abi import BLOCK, GRID_NAMES, NUMBERS, SITE, WRITING, WRITTEN
 from cutile.backend.cuda.intrinsics.fragment import POINTER, frag, intrinsic, unpack
 from cutile.backend.cuda.intrinsics.llvm import (
     F32,
@@ -36,7 +36,6 @@ from cutile.backend.cuda.intrinsics.llvm import (
     widen,
 )
 from cutile.backend.cuda.intrinsics.shape import row_major, write_tile
-from cutile.backend.gpu.failures import BLOCK, NUMBERS, SITE, WRITING, WRITTEN
 from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, i32
 
@@ -222,7 +221,7 @@ def give_up(b: Any, form: str, numbers: Sequence[Any], message: str, at: tuple[s
 def fail_unless(site: int, dtypes: tuple[DTypeLike, ...], *, speaker: int = 0, flag: int | None = None) -> Any:
     """`f(condition, report, x, y, z, *numbers)`: report a failed assertion.
 
-    Nothing happens if the condition holds. `failures.py` has the report's words. It is written without a call: a call,
+    Nothing happens if the condition holds. `abi.py` has the report's words. It is written without a call: a call,
     such as of `vprintf`, would serialise products by warpgroups (the linker's remark C7510), and cost a stack frame.
 
     Args:
