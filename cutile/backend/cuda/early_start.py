@@ -71,7 +71,7 @@ def start_early(function: Function, arch: Architecture) -> Function:
 
 
 def _has_numbers_beside_tiles(operations: Sequence[Op], loads: Sequence[Op]) -> bool:
-    """Whether a load of one element is beside loads of tiles, of which none waits for it."""
+    """Whether a load of one element is beside tiles, of which none waits for it."""
     indices: set[Value] = set()
     for op in reversed(operations):
         if op in loads or not indices.isdisjoint(op.results):

@@ -77,23 +77,28 @@ def grid_dependency_wait(most_blocks: int = 0) -> Any:
     def generate(b: Any, _: list[Any]) -> None:
         # `wait`: the kernels ahead have ended, and what they wrote is seen. `launch_dependents`: the next kernel may
         # start once all blocks of this one are there; its own wait lasts until this one has ended (PTX ISA,
-        # "griddepcontrol"). A small kernel says so ahead of its own wait, so that several of a chain are set up at
-        # once: 0.1 us less for each norm of 8 x 1024 in a graph (H200).
+        # "griddepcontrol").
+        text, operands = "griddepcontrol.wait; griddepcontrol.launch_dependents;", []
         if most_blocks:
+            # The next kernel may start ahead of this one's own wait: so several of a chain are set up at once, 0.1 us
+            # less for each norm of 8 x 1024 in a graph (H200).
             text = (
                 f"{{ .reg .pred small; setp.le.u32 small, $0, {most_blocks}; "
                 "@small griddepcontrol.launch_dependents; griddepcontrol.wait; }"
             )
-            asm(b, VOID, [_grid_blocks(b)], text, "r,~{memory}", effect=True, convergent=True)
-        else:
-            text = "griddepcontrol.wait; griddepcontrol.launch_dependents;"
-            asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
+            operands = [_grid_blocks(b)]
+        constraints = ",".join([*("r" for _ in operands), "~{memory}"])
+        # The clobber: no access may be moved above the wait.
+        asm(b, VOID, operands, text, constraints, effect=True, convergent=True)
 
     return intrinsic("grid_dependency_wait", None, [], generate)
 
 
 def _grid_blocks(b: Any) -> Any:
-    """The number of thread blocks of the grid, modulo 2**32: of more, some also let the next kernel start."""
+    """The number of thread blocks of the grid.
+
+    It is modulo 2**32: so some greater grids, too, let the next kernel start early, which is right and only slow.
+    """
     x, y, z = (call(b, f"llvm.nvvm.read.ptx.sreg.nctaid.{axis}", I32, []) for axis in "xyz")
     return b.mul(b.mul(x, y), z)
 
