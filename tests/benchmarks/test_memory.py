@@ -77,6 +77,34 @@ def test_a_kernel_computes_what_is_right(case: Case) -> None:
         assert np.linalg.norm(result - right) <= max(allowed, 4e-3) * np.linalg.norm(right)
 
 
+WIDE = (
+    rows.softmax(16384, 2),
+    rows.softmax(262144, 2),
+    rows.softmax_backward(65536, 2),
+    rows.layer_norm(8192, 2),
+    rows.layer_norm(65536, 2),
+    rows.layer_norm(65536, 2, sums=True),
+    rows.rms_norm(65536, 2),
+    rows.cross_entropy_backward(128256, 2),
+    rows.layer_norm_backward(8192, 2, blocks=1),
+    rows.rms_norm_backward(8192, 2, blocks=1),
+    rows.add_rms_norm(8192, 2, scales="128"),
+)
+"""As wide as those that are timed, of few rows. Those whose threads hold the most."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", WIDE, ids=lambda case: case.name)
+def test_no_kernel_spills_on_hopper(case: Case) -> None:
+    ins = [api.zeros(each.shape, each.dtype).sync() for each in case.ins]
+    outs = [api.zeros(each.shape, each.dtype).sync() for each in (*case.outs, *case.scratch)]
+    for op in case.ops(outs, ins):
+        assert isinstance(op, KernelOp)
+        plan = op.explain("sm_90a")
+        op.discard()
+        assert "no spills" in plan
+
+
 def test_every_case_has_a_name_and_bytes() -> None:
     assert len({case.name for case in cases.CASES}) == len(cases.CASES)
     assert all(case.nbytes > 0 for case in cases.CASES)

@@ -79,8 +79,9 @@ ONE_SLICE_WARPS, WARPS, LONE_WARPS = 4, 8, 16
 (softmax of 8192 on an H200: 0.95 of a copy by 4 warps, 0.88 by 8). `LONE_WARPS` where shared memory has room for one
 thread block on a multiprocessor. `WARPS` for all others (softmax of 16384: 0.95 by 8 warps, 0.93 by 4)."""
 THREAD_ELEMENTS = 32
-"""Elements of a thread in a slice at most. Rows of 32768 bf16 on an H200, of a copy: layer_norm 0.72 with 8, 0.83 with
-16, 0.88 with 32, since the addresses of an access cost as much as several elements."""
+"""Elements of a thread in a slice at most, of all waiting tiles. Rows of 32768 bf16 on an H200, of a copy: layer_norm
+0.72 with 8, 0.83 with 16, 0.88 with 32, since the addresses of an access cost as much as several elements. With 32 of
+each of two tiles 80 registers are too few: softmax backward of 65536 spilled 12 bytes, 0.995; with 16 of each 1.002."""
 CLUSTERS = (2, 4, 8)
 """Blocks of a cluster: all GPUs with clusters have room for 8 (CUDA C++ programming guide, "Thread Block Clusters")."""
 CLUSTERS_SINCE = 9
@@ -216,7 +217,7 @@ def _plan_over(blocks: int, row: RowAxis, held: Held, arch: Architecture, option
     if elements <= 32 * default_warps * THREAD_ELEMENTS:
         default_warps = ONE_SLICE_WARPS
     warps = options.num_worker_warps or default_warps
-    min_parts = -(-elements // (32 * warps * THREAD_ELEMENTS))
+    min_parts = -(-elements * len(held.loads) // (32 * warps * THREAD_ELEMENTS))
     parts = next((count for count in range(min_parts, MAX_SPLIT * min_parts) if accesses % count == 0), 0)
     return RowPlan(blocks, warps, parts) if parts else None
 
