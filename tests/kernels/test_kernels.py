@@ -18,6 +18,7 @@ from kernels import (
     norm_fused,
     order,
     packed,
+    prepacked,
     quantised,
     row_min,
     saxpy,
@@ -29,7 +30,7 @@ from kernels.example import Case, Example, relative_error
 
 MODULES: tuple[Any, ...] = (
     *(saxpy, vector_add, gemm, softmax, row_min, order, attention, attention_backward, swiglu),
-    *(experts, convolution, quantised, decode, packed, norm_backward, norm_fused),
+    *(experts, convolution, quantised, prepacked, decode, packed, norm_backward, norm_fused),
 )
 ROWS = [(module.EXAMPLE, case) for module in MODULES for case in module.CASES]
 

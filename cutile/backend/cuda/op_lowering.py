@@ -20,7 +20,7 @@ from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import Barrier, FailUnless, Store, Subtile
 from cutile.backend.cuda.smem_sizes import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes
 from cutile.backend.cuda.sort_lowering import LOWERINGS as SORTS
-from cutile.backend.gpu.layout import Layout, blocked, extended, reshaped
+from cutile.backend.gpu.layout import Layout, blocked, extended, register_map, reshaped
 from cutile.backend.gpu.layout_assignment import broadcast_source, is_tile
 from cutile.backend.gpu.op_facts import updated_at_once
 from cutile.dtypes import bf16
@@ -285,8 +285,11 @@ def _reshape(op: Reshape | Permute, context: LoweringContext) -> None:
         return
     old, new = context.layouts[op.x], context.layouts[op.result]
     value, origin = context.lowered[op.x], context.definitions.get(op.x)
-    # In kernels of products only axes of extent 1 come and go: cut axes were measured in kernels of rows.
-    natural = old.permute(op.axes) if isinstance(op, Permute) else reshaped(old, new.shape, not context.products)
+    natural = old.permute(op.axes) if isinstance(op, Permute) else reshaped(old, new.shape)
+    # In kernels of products only axes of extent 1 come and go: cut axes were measured in kernels of rows. Operands of
+    # products are cut where no element moves to another thread.
+    if context.products and isinstance(op, Reshape) and natural and register_map(natural, new) is None:
+        natural = reshaped(old, new.shape, cuts=False)
     if natural != new and isinstance(origin, Iota) and (source := reshaped(new, old.shape, not context.products)):
         # One `iota` may count the rows and the columns of a square tile. A move takes barriers, a second `iota` none.
         value, old, natural = context.add_in(origin.copy_with((), (), ()), source), source, new

@@ -178,6 +178,23 @@ class Layout:
         offset = self.offsets[register]
         return tuple(a for a in range(self.rank) if (offset[a] | self.reach[a]) >= self.shape[a])
 
+    def run(self, axis: int) -> tuple[int, ...]:
+        """The registers with the first consecutive elements along `axis`, a power of two of them.
+
+        Those of another run are these, XOR the register of its first element.
+
+        Example:
+            >>> lanes = ((0, 4), (1, 0), (2, 0), (0, 0), (0, 0))
+            >>> pairs = Layout((8, 8), ((0, 1), (4, 0), (0, 2)), lanes, ())
+            >>> pairs.run(1), pairs.vector(1)
+            ((0, 1, 4, 5), 2)
+        """
+        registers = [0]
+        while (step := unit(self.rank, axis, len(registers))) in self.register:
+            bit = 1 << self.register.index(step)
+            registers += [register | bit for register in registers]
+        return tuple(registers)
+
     def vector(self, axis: int) -> int:
         """How many consecutive registers hold consecutive elements along `axis`.
 
@@ -503,9 +520,9 @@ def extended(layout: Layout, shape: Sequence[int]) -> Layout | None:
 def reshaped(layout: Layout, shape: Sequence[int], cuts: bool = True) -> Layout | None:
     """The layout of a tile in another shape, each element in the same register.
 
-    None where an element would have to move. An axis may become two, and two may become one, if the inner one's extent
-    is a power of two that the core covers: each basis is then a step of a power of two on one of the new axes. Without
-    `cuts` only axes of extent 1 come and go.
+    None where an element would have to move. An axis may become several, and several may become one, if the inner ones'
+    extents are powers of two that the core covers, or its repetition does: each basis is then a step of a power of two
+    on one of the new axes. Without `cuts` only axes of extent 1 come and go.
 
     Example:
         >>> print(reshaped(blocked((1, 4096), warps=4, vector=8), (1, 32, 128)))
@@ -518,6 +535,9 @@ def reshaped(layout: Layout, shape: Sequence[int], cuts: bool = True) -> Layout 
             layout = layout.drop(axis)
     extents = [extent for extent in shape if extent != 1]
     places = _places(layout, extents) if cuts or list(layout.shape) == extents else None
+    if places is None and cuts and (spread := _spread(layout)):
+        new = reshaped(spread, shape)
+        return new and _gathered(new)
     if places is None:
         return None
 
@@ -544,6 +564,32 @@ def reshaped(layout: Layout, shape: Sequence[int], cuts: bool = True) -> Layout 
         if extent == 1:
             new = new.insert(axis)
     return new
+
+
+def _spread(layout: Layout) -> Layout | None:
+    """The same layout, whose core covers what its repetition did; None where it has none of powers of two alone."""
+    if not layout.repeat or any(count & (count - 1) for _, count in layout.repeat):
+        return None
+    register, core = list(layout.register), list(layout.core)
+    for axis, count in layout.repeat:
+        while count > 1:
+            register.append(unit(layout.rank, axis, core[axis]))
+            core[axis], count = 2 * core[axis], count // 2
+    return replace(layout, register=tuple(register), repeat=())
+
+
+def _gathered(layout: Layout) -> Layout:
+    """The same layout, with a repetition for the last register bits, where they stack what is below them."""
+    register, repeat = list(layout.register), list(layout.repeat)
+    while register:
+        axis = next(axis for axis, step in enumerate(register[-1]) if step)
+        below = (*register[:-1], *layout.lane, *layout.warp)
+        if register[-1][axis] != 1 << max((basis[axis].bit_length() for basis in below), default=0):
+            break
+        register.pop()
+        count = 2 * repeat.pop(0)[1] if repeat and repeat[0][0] == axis else 2
+        repeat.insert(0, (axis, count))
+    return replace(layout, register=tuple(register), repeat=tuple(repeat))
 
 
 Place = tuple[int, int, tuple[int, ...]]

@@ -190,20 +190,18 @@ class LayoutAssignment:
         They are the sources of transposed or reshaped operands, the tiles that parts are taken of, and joined tiles.
         """
         definitions = {value: op for op in self._operations for value in op.results}
-        for op in self._operations:
-            # From an operation with a given layout back to the tile that it only shows in another way.
-            view = op if op in self._accumulators and not isinstance(op, Mma) else None
-            while isinstance(view, Permute | Reshape):
-                for value, layout in self._implied(view):
-                    self._set(value, layout)
-                view = definitions.get(view.x)
+        # From operations with a given layout back to the tiles that they only show in another way.
+        views = [op for op in self._operations if op in self._accumulators and not isinstance(op, Mma)]
+        for view in views:
+            if isinstance(view, Permute | Reshape | Cat):
+                self._apply(view, cuts=True)
+                views += [definitions[value] for value in view.operands if value in definitions]
         for op in self._operations:
             if isinstance(op, Extract | Cat):
                 whole, part = (op.x, op.result) if isinstance(op, Extract) else (op.result, op.x)
                 if target := self.find(part):
                     self._set(whole, extended(target, whole.tile.shape))
-                for value in op.operands if isinstance(op, Cat) and self.find(whole) else ():
-                    self._set(value, cut(self[whole], value.tile.shape))
+                self._apply(op, cuts=True)
 
     def _anchor_rows(self) -> None:
         """The layout of loads that are broadcast over a product's accumulator.
@@ -284,15 +282,23 @@ class LayoutAssignment:
 
     def _propagate(self) -> None:
         """Apply the layouts that operations imply for one another, to a fixed point."""
-        changed = True
-        while changed:
-            changed = False
-            for op in self._operations:
-                for value, layout in self._implied(op):
-                    changed |= self._set(value, layout)
+        while sum(self._apply(op) for op in self._operations):
+            pass
 
-    def _implied(self, op: Op) -> Iterator[tuple[Value, Layout]]:
-        """The layouts that an operation's decided layouts imply for its other tiles."""
+    def _apply(self, op: Op, cuts: bool = False) -> int:
+        """Give tiles the layouts that an operation implies, and return how many.
+
+        `cuts`: as of `_implied`.
+        """
+        return sum(self._set(value, layout) for value, layout in self._implied(op, cuts))
+
+    def _implied(self, op: Op, cuts: bool = False) -> Iterator[tuple[Value, Layout | None]]:
+        """The layouts that an operation's decided layouts imply for its other tiles.
+
+        `cuts`: an operand of a product is looked for, of which axes may be cut, and parts be joined.
+        """
+        if cuts and isinstance(op, Cat) and (whole := self.find(op.result)):
+            yield from ((value, cut(whole, value.tile.shape)) for value in op.operands)
         if isinstance(op, Reduce | Fold):
             source = self.find(op.operands[0])
             if source is not None and source.rank > 1:
@@ -310,9 +316,9 @@ class LayoutAssignment:
             elif target is not None:
                 yield op.x, target.permute([op.axes.index(axis) for axis in range(len(op.axes))])
         elif is_tile(op.result):
-            if source is not None and (natural := reshaped(source, op.result.tile.shape, self._cuts)):
+            if source is not None and (natural := reshaped(source, op.result.tile.shape, cuts or self._cuts)):
                 yield op.result, natural
-            elif target is not None and (natural := reshaped(target, op.x.tile.shape, self._cuts)):
+            elif target is not None and (natural := reshaped(target, op.x.tile.shape, cuts or self._cuts)):
                 yield op.x, natural
 
 

@@ -148,7 +148,9 @@ def test_a_wrong_layout_is_refused(fields: tuple[tuple[int, ...], ...], message:
         ((3, 4000), (3, 250, 16), True),
         ((4, 96), (4, 32, 3), False),  # 3 is no power of two
         ((64, 64), (4096,), True),
-        ((8, 2048), (16384,), False),  # the core has half of a row
+        ((8, 2048), (16384,), True),  # the core has half of a row, and its repetition the rest
+        ((6, 2048), (12288,), False),  # and six rows
+        ((128, 64), (128, 4, 2, 4, 2), True),
         ((1, 64), (1, 64), True),
     ],
 )

@@ -19,7 +19,7 @@ from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.ops import Dot, DotWait, Pipeline, PipelineRelease, PipelineWait, ReadBuffer, Roles
 from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.gpu.layout import Layout, blocked
-from cutile.dtypes import DTypeLike, f16, f32, i8
+from cutile.dtypes import DTypeLike, f16, f32, i8, u16
 from cutile.ir.control import For
 from cutile.ir.core import Block, Function, Op
 from cutile.ir.types import Type
@@ -243,6 +243,13 @@ def put(memory: Array, tile: Array, smem_layout: SmemLayout, axis: int, place: i
                 memory[place + moved * 16 : place + moved * 16 + 16] = data[piece * 16 : piece * 16 + 16]
 
 
+ROWS = group_accumulator((128, 64), 2)
+PREPACKED = Layout(
+    (128, 64), ((0, 1), (8, 0), (0, 2), (0, 4)), ((0, 8), (0, 16), *ROWS.lane[2:]), ROWS.warp, repeat=((1, 2),)
+)
+"""Eight neighbours to a thread, in registers that lie apart (`kernels/prepacked.py`)."""
+
+
 @pytest.mark.parametrize(
     ("dtype", "shape", "axis", "layout"),
     [
@@ -258,6 +265,7 @@ def put(memory: Array, tile: Array, smem_layout: SmemLayout, axis: int, place: i
         (f32, (1, 192), 1, group_accumulator((192, 64), 3).collapse(1).permute((1, 0))),
         (f32, (128,), 0, group_accumulator((128, 64), 2).collapse(1).drop(1)),
         (bf16, (1, 2, 64, 64), 3, blocked((1, 2, 64, 64), 8, 4)),
+        (u16, (128, 64), 1, PREPACKED),
     ],
     ids=str,
 )

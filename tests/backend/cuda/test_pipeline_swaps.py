@@ -18,11 +18,12 @@ from cutile.backend.cuda.ops import Barrier, ConvertLayout, Dot, ReadBuffer, Rol
 from cutile.backend.cuda.pipeline.swap_ab import swap
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.reference.interpret import run_block
-from cutile.dtypes import i8, u8
+from cutile.dtypes import i8, u8, u16
 from cutile.ir.core import Function, Value
 from cutile.ir.types import Type
 from cutile.ir.verify import verify
 from cutile.ops.matmul import Mma
+from kernels import prepacked
 from kernels.quantised import FEW_ROWS, int4_weights, int8_weights, weights
 from kernels.swiglu import swiglu
 from tests.backend.cuda.emulated import Array, Emulated, Vector, scatter
@@ -200,3 +201,43 @@ def test_swapped_products_are_right_by_all_warps(bits: int, tile: tuple[int, int
     wanted = x.astype(np.float64) @ weights(w, scale).T
     error = np.linalg.norm(z.astype(np.float64) - wanted) / np.linalg.norm(wanted)
     assert error < 6e-3
+
+
+def prepacked_weights(bits: int, *tile: int, groups: int = 2) -> Function:
+    operand = tensor(2, bf16)
+    types: dict[str, Type] = {"z": mut(*tile, dtype=bf16), "x": operand, "w": tensor(2, u16), "scale": operand}
+    left = groups if tile[0] < FEW_ROWS else 1
+    return shipped(prepacked.prepacked_weights, types, BITS=bits, GROUPS=groups, LEFT=left)
+
+
+@pytest.mark.parametrize(("bits", "tile"), [(8, (128, 128)), (4, (128, 128)), (4, (16, 64))], ids=str)
+def test_prepacked_weights_are_read_eight_at_a_time_and_nothing_moves(
+    bits: int, tile: tuple[int, int], tmp_path: Any
+) -> None:
+    function = prepacked_weights(bits, *tile)
+    lowering = lowered(function)
+    assert check_function(lowering) > 10
+    (roles,) = (op for op in lowering.walk() if isinstance(op, Roles))
+    moves = [op for op in roles.consumer.walk() if op.attributes.get("how") == "move"]
+    assert all(op.results[0].tile.size == tile[1] for op in moves)  # of scales alone
+    built = compiled(function)
+    assert (built.facts["spills"], built.facts["stack"], built.facts["remarks"]) == (0, 0, ()), built.log
+    names = instructions(built, tmp_path)
+    wide = "LDS.128" if bits == 8 else "LDS.64"  # of 64 of K
+    assert names[wide] >= 2 * 2
+    assert names["HFMA2.BF16_V2"] == 32  # 128 of K of a row: one for two weights, of four in a thread for 16 of K
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+def test_prepacked_weights_mean_the_same(bits: int) -> None:
+    """By NumPy, with barriers and copies that arrive late."""
+    random = np.random.default_rng(1)
+    plain = random.integers(0, 256, (72, 256 * bits // 8), np.uint8)
+    whole = plain.view(np.int8) if bits == 8 else plain
+    x = random.integers(-4, 5, (24, 256)).astype(bf16.numpy)
+    scale = np.ones((4, 72), bf16.numpy)
+    function = prepacked_weights(bits, 16, 64)
+    z = np.full((24, 72), np.nan, bf16.numpy)
+    execute(lowered(function), [z, x, prepacked.prepack(whole), scale], (2, 2, 1), blocks=2)
+    exact = x.astype(np.float64) @ weights(whole, scale).T
+    np.testing.assert_array_equal(z, exact.astype(np.float32).astype(bf16.numpy))  # whole numbers below 2**24

@@ -67,7 +67,7 @@ def read(
     """
     size = dtype.bits // 8
     others = [other for other in range(layout.rank) if other != axis]
-    width = min(layout.vector(axis), PIECE_BYTES // size)
+    run = layout.run(axis)[: PIECE_BYTES // size]
     bits = layout.reach[axis] * size  # the bits of an offset along the row that differ from thread to thread
     # All threads read one row of the permutation: then the register's offset alone tells how pieces are permuted.
     is_constant = bits < min(ROW, smem_layout.swizzle) and not any(layout.reach[other] for other in others)
@@ -81,8 +81,8 @@ def read(
         column = b.and_(values[1], i32c(smem_layout.span - 1)) if number else coordinates.thread_part(axis)
         mine = b.add(_panel(b, smem_layout, column), b.mul(row, i32c(smem_layout.swizzle)))  # before the swizzle
         addresses: dict[int, Any] = {}  # of permuted places
-        elements: list[Any] = []
-        for register in range(0, layout.registers, width):
+        elements: dict[int, Any] = {}
+        for register in (register for register in range(layout.registers) if not register & run[-1]):
             offset = layout.offsets[register]
             above = 0  # rows from the thread's own to the register's
             for other in others:
@@ -98,12 +98,13 @@ def read(
                 key, lower = mask & bits, lower ^ (mask & ~bits)
                 if key not in addresses:
                     addresses[key] = b.add(base, b.xor(mine, i32c(key)))
-                elements += _access(b, dtype, addresses[key], lower + step - step % PERIOD, width)
-                continue
-            if lower not in addresses:
-                addresses[lower] = b.add(base, _permute(b, smem_layout, b.add(mine, i32c(lower))))
-            elements += _access(b, dtype, addresses[lower], step - lower, width)
-        return pack(b, elements, layout.registers)
+                neighbours = _access(b, dtype, addresses[key], lower + step - step % PERIOD, len(run))
+            else:
+                if lower not in addresses:
+                    addresses[lower] = b.add(base, _permute(b, smem_layout, b.add(mine, i32c(lower))))
+                neighbours = _access(b, dtype, addresses[lower], step - lower, len(run))
+            elements.update(zip((register | other for other in run), neighbours, strict=True))
+        return pack(b, [elements[register] for register in range(layout.registers)], layout.registers)
 
     return intrinsic("read", frag(dtype, layout.registers), [INTEGER] * (1 + number), generate)
 

@@ -1,0 +1,175 @@
+"""Products with prepacked weights: whole numbers of 8 or 4 bits in the order in which Hopper's products read them.
+
+A thread of a product has four numbers of each 16 of K: of lane q of four 2q, 2q + 1, 2q + 8 and 2q + 9 (PTX ISA,
+"wgmma", registers of matrix A). Of weights that lie by columns it loads them two at a time, and takes bytes apart. Here
+they lie side by side for it, and two or four numbers are in each word of 16 bits: so a thread loads 8 or 16 bytes at
+once, and one instruction takes two numbers out of their words. Marlin (Frantar et al., 2024) stores weights so.
+"""
+
+import numpy as np
+
+import cutile as ct
+from cuda_async import DeviceOp
+from cutile import Const, Mut, Tensor, Tile, api, bf16, f16, f32
+from kernels.example import Array, Arrays, Case, Example, Problem, Tensors, product_flops
+from kernels.quantised import DOWN, FEW_ROWS, GROUP, small
+
+QUADS = 4
+"""Lanes of a thread's row in a product."""
+
+
+def number(bits: Tile, by: Tile, first: int, zero: int) -> Tile:
+    """(bits / first - zero) * by, rounded once; of bf16 it is times DOWN."""
+    if by.dtype is bf16:
+        return small(bits, by, first, zero)
+    return ((bits.astype(f32) / first - zero) * by.astype(f32)).astype(by.dtype)
+
+
+def by_depth(numbers: Tile) -> Tile:
+    """Numbers in the order of K, of those in the order of lanes."""
+    BN, K = numbers.shape
+    return ct.permute(numbers.reshape((BN, QUADS, K // 16, 2, 2)), (0, 2, 3, 1, 4)).reshape((BN, K))
+
+
+@ct.entry
+def prepacked_weights(
+    z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, BITS: Const = 8, GROUPS: Const = 1, LEFT: Const = 1
+):
+    """z = x @ (w * scale)^T for w of `prepack`, of which GROUPS of 64 are loaded at once, and LEFT of x."""
+    BM, BN = z.shape
+    WORDS = GROUP * BITS // 16
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(ct.ceil_div(w.shape[1], GROUPS * WORDS)):
+        groups = ct.load_tile(w, (BN, GROUPS * WORDS), (j, k))
+        for h in ct.static_range(GROUPS // LEFT):
+            left = ct.load_tile(x, (BM, LEFT * GROUP), (i, GROUPS // LEFT * k + h))
+            for g in ct.static_range(LEFT):
+                scales = ct.load_tile(scale, (1, BN), (GROUPS * k + LEFT * h + g, j))
+                by = scales.reshape((BN, 1)).broadcast((BN, WORDS))
+                words = ct.extract(groups, (0, LEFT * h + g), (BN, WORDS))
+                upper = words >> 8
+                if BITS == 8:
+                    lower, upper = number(words & 255, by, 1, 128), number(upper, by, 1, 128)
+                    right = ct.cat((by_depth(lower), by_depth(upper)), 1)
+                else:
+                    a, b = number(words & 15, by, 1, 8), number(words & 240, by, 16, 8)
+                    c, d = number(upper & 15, by, 1, 8), number(upper & 240, by, 16, 8)
+                    lower, upper = ct.cat((by_depth(a), by_depth(b)), 1), ct.cat((by_depth(c), by_depth(d)), 1)
+                    right = ct.cat((lower, upper), 1)
+                acc = ct.mma(ct.extract(left, (0, g), (BM, GROUP)), right.transpose(), acc)
+    z.store((acc * (1 / DOWN if x.dtype is bf16 else 1.0)).astype(z.dtype))
+
+
+def prepack(w: Array) -> Array:
+    """Return weights of `kernels.quantised` in the order of `prepacked_weights`.
+
+    Args:
+        w: weights of shape (n, k) and int8, or (n, k / 2) and uint8 with two of 4 bits in a byte; k a multiple of 64.
+
+    Returns:
+        As many bytes, of shape (n, k / 2) or (n, k / 4) and uint16. Word by word, 64 of K lie as (4 lanes, 16s, halves
+        of 8, 2 neighbours), and a word has the numbers that are 32, or 16, 32 and 48 further on.
+
+    Example:
+        >>> prepack(np.arange(64, dtype=np.int8).reshape(1, 64))[0, :6].tolist()
+        [41088, 41345, 43144, 43401, 45200, 45457]
+    """
+    if w.dtype == np.int8:
+        bits, numbers = 8, (w.view(np.uint8) ^ 128).reshape(len(w), -1, GROUP)
+    else:
+        halves = w.reshape(len(w), -1, GROUP // 2)
+        bits, numbers = 4, np.concatenate((halves & 15, halves >> 4), 2)
+    parts = 16 // bits
+    split = numbers.reshape(len(w), -1, parts, GROUP // parts // 16, 2, QUADS, 2).astype(np.uint16)
+    words = (split << np.arange(0, 16, bits, np.uint16).reshape(parts, 1, 1, 1, 1)).sum(2, dtype=np.uint16)
+    return words.transpose(0, 1, 4, 2, 3, 5).reshape(len(w), -1)
+
+
+def prepacked(
+    x: Tensor,
+    w: Tensor,
+    scale: Tensor,
+    *,
+    out: Tensor | None = None,
+    tile: tuple[int, int] = (256, 128),
+    groups: int = 2,
+) -> DeviceOp[Tensor]:
+    """Return the op that yields the product of x with weights of `prepack`.
+
+    Args:
+        x: tensor of shape (m, k), f16 or bf16, k a multiple of 64 times `groups`; lent to the op.
+        w: weights of `prepack`, of shape (n, k / 2) for 8 bits or (n, k / 4) for 4, u16.
+        scale: of shape (k / 64, n) and x's dtype. Of bf16 they are zeros, or between 2**-92 and 2**32.
+        out: where the result goes, of shape (m, n); a new tensor by default.
+        tile: rows and columns of a tile.
+        groups: of 64 of K that are loaded at once.
+
+    Example:
+        >>> x, scale = api.ones((16, 128), bf16), api.ones((2, 16), bf16)
+        >>> w = api.from_numpy(prepack(np.ones((16, 128), np.int8)))
+        >>> prepacked(x.sync(), w.sync(), scale.sync(), tile=(16, 16)).sync().to_numpy().sync()[0, 0]
+        bfloat16(128)
+    """
+    z = api.empty((x.shape[0], w.shape[0]), x.dtype) if out is None else out
+    # Of few rows x is small, and waiting for its parts takes longer than having it sooner saves.
+    constants = {"BITS": 16 * w.shape[1] // x.shape[1], "GROUPS": groups, "LEFT": groups if tile[0] < FEW_ROWS else 1}
+    return prepacked_weights(z.partition(tile), x, w, scale, **constants).first().unpartition()
+
+
+def _problem(case: Case, rng: np.random.Generator) -> Problem:
+    m, n, k, bits = case.shape
+    whole = rng.integers(0, 256, (n, k * bits // 8), np.uint8)
+    scale = (rng.random((k // GROUP, n), np.float32) / 64).astype(case.dtype.numpy)
+    packed = prepack(whole.view(np.int8) if bits == 8 else whole)
+    return Problem((case.poison(m, n),), (case.random(rng, m, k), packed, scale))
+
+
+def _launch(case: Case, outputs: Tensors, inputs: Tensors) -> DeviceOp[Tensors]:
+    tile = (256, 128) if case.tile is None else (case.tile[0], case.tile[1])
+    return prepacked(*inputs, out=outputs[0], tile=tile).map(lambda result: (result,))
+
+
+def reference(problem: Problem) -> Arrays:
+    """Return the same in float64, of weights taken apart one by one."""
+    x, w, scale = problem.inputs
+    bits = 16 * w.shape[1] // x.shape[1]
+    exact = np.zeros((len(w), x.shape[1]))
+    for k in range(x.shape[1]):
+        group, within = divmod(k, GROUP)
+        part, within = divmod(within, GROUP * bits // 16)
+        sixteen, within = divmod(within, 16)
+        half, within = divmod(within, 8)
+        lane, neighbour = divmod(within, 2)
+        word = ((lane * (GROUP * bits // 256) + sixteen) * 2 + half) * 2 + neighbour
+        words = w[:, group * GROUP * bits // 16 + word].astype(np.int64)
+        exact[:, k] = (words >> part * bits) % (1 << bits) - (1 << bits - 1)
+    return (x.astype(np.float64) @ (exact * np.repeat(scale.astype(np.float64), GROUP, axis=0).T).T,)
+
+
+def _nbytes(case: Case) -> int:
+    m, n, k, bits = case.shape
+    return (m * k + m * n) * case.dtype.bits // 8 + n * k * bits // 8
+
+
+CASES = (
+    Case((40, 72, 256, 8), f16, tile=(32, 64)),  # edges of rows and columns
+    Case((40, 72, 256, 4), f16, tile=(32, 64)),
+    Case((256, 128, 128, 8), bf16),
+    Case((40, 72, 256, 4), bf16, tile=(32, 64)),
+)
+
+EXAMPLE = Example(
+    name="prepacked",
+    problem=_problem,
+    launch=_launch,
+    reference=reference,
+    nbytes=_nbytes,
+    flops=product_flops,
+    cases=CASES,
+)
+
+main = EXAMPLE.main
+
+if __name__ == "__main__":
+    main()
