@@ -102,7 +102,7 @@ class Spans:
         if before is None:
             insort(spans, span)
         # No call stands between the test and the entry, so that no handler comes between them.
-        if (self._lists[span] if span in self._lists else None) is not before:
+        if (self._lists[span] if span in self._lists else None) is not before:  # noqa: SIM401 - `get` is a call
             if before is None:
                 spans.remove(span)
             return None
