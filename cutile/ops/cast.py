@@ -66,8 +66,8 @@ class Bitcast(Op, name="bitcast", spelled=("bitcast", "pack", "unpack", "Tile.pa
     another NaN: the CPU has such numbers as f32.
 
     `pack` and `unpack` change the width, by shifts of integers between two bitcasts: a tile of one axis as its bytes,
-    in the order of memory (the lowest byte first), and back. Of the floats of 4 bits two make a byte, the first one in its low bits; their tiles have the last
-    axis half as long, or twice as long.
+    in the order of memory (the lowest byte first), and back. Of the floats of 4 bits two make a byte, the first one in
+    its low bits; their tiles have the last axis half as long, or twice as long.
 
     Examples:
         >>> run(lambda x: ct.convert_tile(x, ct.f4e2m1fn).pack().unpack().astype(ct.f32), [-1.4, 100.0])
