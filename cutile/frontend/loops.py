@@ -32,7 +32,8 @@ from cutile.frontend.weak import adapted, interval_of, is_weak, is_whole, of_wea
 from cutile.ir import Block, Constant, TileType, Value
 
 MAX_ATTEMPTS = 8
-"""Builds of one loop, besides one for each variable. Types that change at every build end in an error."""
+"""Builds of one loop, besides one for each variable that it carries or drops. If types still change then, as those of
+two variables that follow each other might for ever, that is an error."""
 
 
 @dataclass
@@ -351,6 +352,7 @@ class Loop:
             None where the body gives another type. The leaf has that type from now on.
         """
         type = leaf.settled
+        # A weak integer is an i32 or i64 in the IR. It converts to the leaf's type, if that is one of these, too.
         whole = type in WHOLE and is_whole(self.frame, new)
         if whole and leaf.weak and not interval_of(self.frame, new).fits(type.dtype):
             leaf.type = TileType(i64)  # an i32 may not hold the number
@@ -454,8 +456,8 @@ class Loop:
             failed = result is FAULTY or report.added != mark.added
             if result is not None and not failed:
                 return result
-            # After a change of types (None), the next build shows which errors are the user's. Without one, all errors
-            # are the user's, unless a better guess is found.
+            # Where the result is None, types have changed: the next build shows which errors are the user's. Elsewhere
+            # all errors are the user's, unless a better guess of the types is found.
             if failed and result is not None and not (has_guesses and self._guess(block, iteration)):
                 for name in self.assigned:
                     self.frame.variables[name] = FAULTY
