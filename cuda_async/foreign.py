@@ -88,7 +88,9 @@ class Spans:
         return leases
 
     def _add(self, span: Span, before: weakref.ref[LeaseList] | None) -> LeaseList | None:
-        """Make the list of a range, in place of `before`, which has ended and is not forgotten yet.
+        """Make the list of a range.
+
+        It takes the place of `before`, which has ended and is not forgotten yet.
 
         None where a signal handler has imported or forgotten the range meanwhile.
         """

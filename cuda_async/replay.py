@@ -19,7 +19,9 @@ __all__ = ("BoundGraphLaunch", "GraphLaunch", "Held", "Replayable")
 
 
 class Held(NamedTuple):
-    """Objects that a launch needs until the device is done, even if the graph is closed before.
+    """Objects that a launch needs until the device is done.
+
+    Also where the graph is closed before.
 
     Attributes:
         handle: the driver's graph; None once the graph is closed.

@@ -186,7 +186,10 @@ class Workers:
             self._actors, self._place = [], None
 
     def close(self) -> None:
-        """End the processes, and Ray on this machine if it was started here. May be repeated."""
+        """End the processes, and Ray on this machine if it was started here.
+
+        It may be repeated.
+        """
         self._is_closed = True
         try:
             self._stop()

@@ -37,7 +37,9 @@ _PARAMETER = re.compile(r"\.param\s*(?:\.align\s+\w+\s*)?\.(\w+)[^\[]*(\[\w*\])?
 
 
 class Function:
-    """A kernel of a loaded module. The module stays loaded as long as its functions live.
+    """A kernel of a loaded module.
+
+    The module stays loaded as long as its functions live.
 
     Made by `module.load_function`.
 
@@ -80,7 +82,7 @@ class Function:
 
     @property
     def parameter_sizes(self) -> tuple[int, ...] | None:
-        """Bytes of each parameter, by the driver; None where the driver is older than CUDA 12.4."""
+        """Bytes of each parameter, by the driver; None before CUDA 12.4."""
         return self._sizes
 
     @property

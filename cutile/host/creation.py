@@ -143,11 +143,11 @@ class Create(DeviceOp[Tensor]):
         return Tensor(view)
 
     def spare_elements(self) -> int:
-        """Elements that `write` may write beyond the last one, for which memory is allocated."""
+        """Elements behind the last one for which `write` needs memory, too."""
         return 0
 
     def write(self, context: ExecutionContext, view: View) -> None:
-        """Enqueue the writing of the elements. Nothing is written unless a class has its own."""
+        """Enqueue the writing of the elements; nothing here."""
 
 
 class Empty(Create):

@@ -189,7 +189,10 @@ def gather_onto(destination: View, source: View) -> DeviceOp[None]:
 
 
 def fill_onto(destination: View, element: np.ndarray[Any, Any], result: T) -> DeviceOp[T]:
-    """An op that gives elements the same value, and yields `result`. Raises as `gather_onto`."""
+    """An op that gives elements the same value, and yields `result`.
+
+    Raises as `gather_onto`.
+    """
     value = Full(destination.shape, destination.dtype, element, "full")
     return Titled(gather(_Elements(destination), value), lambda done: result, "fill")
 

@@ -95,9 +95,11 @@ def test_types_are_read_from_ptx_with_comments() -> None:
     """A comma or a bracket in a comment cut parameters off, and a type that was not known moved the others."""
     sizes = (ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_float)
     driver, values = SimDriver(), list[Any]()
-    driver.define_module(
-        COMMENTED + b"\0", FakeFunction("affine", sizes, lambda grid, block, *numbers: values.extend(numbers))
-    )
+
+    def note(grid: tuple[int, int, int], block: tuple[int, int, int], *numbers: Any) -> None:
+        values.extend(numbers)
+
+    driver.define_module(COMMENTED + b"\0", FakeFunction("affine", sizes, note))
     with Device.from_driver(driver) as device:
         function = device.load_module_from_ptx_src(COMMENTED).load_function("affine")
         assert function.parameter_types == ("u64", "u32", "b8[0x8]", "texref", "f32")

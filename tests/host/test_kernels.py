@@ -90,7 +90,11 @@ def test_gather_refuses_what_it_cannot_do() -> None:
 @pytest.mark.usefixtures("place")
 def test_strided_elements_are_lent_to_their_fill(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a GPU. They were lent when the fill ran, which told only then of too many axes."""
-    monkeypatch.setattr(creation, "runs_host_code", lambda device: False)
+
+    def runs_no_host_code(device: Device) -> bool:
+        return False
+
+    monkeypatch.setattr(creation, "runs_host_code", runs_no_host_code)
     tensor = api.ones((70, 300), u8).sync()
     part = tensor[:, ::3].mut
     op = api.fill(part, 5)

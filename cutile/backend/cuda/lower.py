@@ -141,7 +141,7 @@ def flatten(function: Function) -> Function:
 
 
 def _only_loop(outer: For, ones: set[Value]) -> For | None:
-    """The main loop in a loop that else only computes numbers; None where there is none, or they cannot be one."""
+    """The main loop in a loop that else only computes numbers, if both can be one."""
     *work, end = outer.body.operations
     loops = [op for op in work if isinstance(op, For)]
     if len(loops) != 1 or not all(is_scalar_work(op) for op in work if op not in loops):

@@ -38,7 +38,7 @@ _lock: Any = _of("core.compiler_lock").global_compiler_lock
 
 @_machinery.register_pass(mutates_CFG=True, analysis_only=False)
 class _TypeInference(_typed.NopythonTypeInference):
-    """Type inference that looks for new registrations once before it, and once behind it.
+    """Type inference that looks for new registrations before and behind it only.
 
     Numba would look for them at each call that it types. Typing a call may register an implementation, which the passes
     behind this one look up.
