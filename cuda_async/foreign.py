@@ -80,12 +80,21 @@ class Spans:
         if leases is not None:
             return leases
         with self._lock:
-            while leases is None:
-                self._forget()
-                reference = self._lists.get(span)
-                leases = None if reference is None else reference()
-                leases = self._add(span, reference) if leases is None else leases
-        return leases
+            return self._new_or_known(span)
+
+    def _new_or_known(self, span: Span) -> LeaseList:
+        """The list of a range, under the lock.
+
+        In a function of its own: where a `while` jumps back, CPython 3.13 raises Ctrl-C outside of a `with` around it.
+        """
+        while True:
+            self._forget()
+            reference = self._lists.get(span)
+            leases = None if reference is None else reference()
+            if leases is None:
+                leases = self._add(span, reference)
+            if leases is not None:
+                return leases
 
     def _add(self, span: Span, before: weakref.ref[LeaseList] | None) -> LeaseList | None:
         """Make the list of a range.
