@@ -80,22 +80,44 @@ class Spans:
         if leases is not None:
             return leases
         with self._lock:
+            return self._new_or_known(span)
+
+    def _new_or_known(self, span: Span) -> LeaseList:
+        """The list of a range, under the lock.
+
+        In a function of its own: where a `while` jumps back, CPython 3.13 raises Ctrl-C outside of a `with` around it.
+        """
+        while True:
             self._forget()
             reference = self._lists.get(span)
             leases = None if reference is None else reference()
             if leases is None:
-                leases = self._add(span)
-        return leases
+                leases = self._add(span, reference)
+            if leases is not None:
+                return leases
 
-    def _add(self, span: Span) -> LeaseList:
+    def _add(self, span: Span, before: weakref.ref[LeaseList] | None) -> LeaseList | None:
+        """Make the list of a range.
+
+        It takes the place of `before`, which has ended and is not forgotten yet.
+
+        None where a signal handler has imported or forgotten the range meanwhile.
+        """
         leases, ended, count = LeaseList(), self._ended, self._count
         # Linked before anybody can lend by it: a lease that its neighbours miss does not exist yet.
         neighbours = self._overlapping(span)
         for neighbour in neighbours:
             link(leases, neighbour)
-        if span not in self._lists:  # else its list has ended just now, and is not forgotten yet
-            insort(self._starts.setdefault((span[1] - span[0]).bit_length(), []), span)
-        self._lists[span] = weakref.ref(leases, lambda _: ended.append(span))
+        reference = weakref.ref(leases, lambda _: ended.append(span))
+        spans = self._starts.setdefault((span[1] - span[0]).bit_length(), [])
+        if before is None:
+            insort(spans, span)
+        # No call stands between the test and the entry, so that no handler comes between them.
+        if (self._lists[span] if span in self._lists else None) is not before:  # noqa: SIM401 - `get` is a call
+            if before is None:
+                spans.remove(span)
+            return None
+        self._lists[span] = reference
         self._recent.append(leases)
         self._count += 1
         if self._count > count + 1:  # a signal handler has imported in between
@@ -111,7 +133,7 @@ class Spans:
     def _overlapping(self, span: Span) -> list[LeaseList]:
         start, stop = span
         overlapping: list[LeaseList] = []
-        for digits, spans in self._starts.items():
+        for digits, spans in tuple(self._starts.items()):  # a copy: a signal handler may import ranges of other lengths
             first = bisect_left(spans, (start - (1 << digits) + 1, 0))
             for other in spans[first : bisect_left(spans, (stop, 0))]:
                 reference = self._lists.get(other) if other[1] > start else None
@@ -122,17 +144,18 @@ class Spans:
 
     def _forget(self) -> None:
         """Forget the ranges whose lists have ended, unless they were imported again."""
-        while self._ended:
-            span = self._ended.popleft()
+        while True:
+            try:
+                span = self._ended.popleft()
+            except IndexError:
+                return
             reference = self._lists.get(span)
             if reference is None or reference() is not None:
                 continue
-            del self._lists[span]
-            digits = (span[1] - span[0]).bit_length()
-            spans = self._starts[digits]
-            spans.remove(span)
-            if not spans:
-                del self._starts[digits]
+            # A signal handler may have imported the range again since `get`. Behind this test there is no call.
+            if span in self._lists and self._lists[span] is reference:
+                del self._lists[span]
+                self._starts[(span[1] - span[0]).bit_length()].remove(span)  # an empty list stays: there are 64 at most
 
 
 class _PerDevice:

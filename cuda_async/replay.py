@@ -19,11 +19,13 @@ __all__ = ("BoundGraphLaunch", "GraphLaunch", "Held", "Replayable")
 
 
 class Held(NamedTuple):
-    """Objects that a launch needs until the device is done, also of a closed graph.
+    """Objects that a launch needs until the device is done.
+
+    Also where the graph is closed before.
 
     Attributes:
-        handle: the driver's graph.
-        uses: the storages of its operands, each with whether it is written.
+        handle: the driver's graph; None once the graph is closed.
+        uses: the storages of its operands. The flag is True where the graph writes the storage.
         kept: everything else.
     """
 
@@ -66,7 +68,8 @@ class GraphLaunch(DeviceOp[None]):
         context.run.written += self.written()
 
     def fast_path(self, *, waited: bool) -> Callable[[Stream], None] | None:
-        return self._enqueue if waited else None  # `_held` lives as long as this object: enough only if a caller waits
+        # Without a run, this object alone keeps `_held`. It lives until the device is done only where a caller waits.
+        return self._enqueue if waited else None
 
     def _enqueue(self, stream: Stream) -> None:
         self._held = self._graph.enqueue(stream)
@@ -120,11 +123,11 @@ class BoundGraphLaunch:
 
         Raises:
             ContextError: the graph was closed.
-            DeviceError: the device was lost, or an earlier operation that was to write an operand failed.
+            DeviceError: the device was lost, or an operand has no values: the operation that writes it has failed.
         """
         stream = self._stream
         with stream.submission:
-            stream.begin_single()  # a run of one piece of work: failures of earlier ones are not its own
+            stream.begin_single()  # a run of this launch alone, which does not have the failures of earlier runs
             stream.hold(self._graph.enqueue(stream))
             stream.lead_lenders()  # streams of other libraries that lend memory wait for the launch
 

@@ -8,7 +8,7 @@ CPU both are plain copies in stream order.
 
     upload(context, storage, source_address, nbytes, keep=array)
     download(context, storage, destination_address, nbytes, keep=array)
-    fetch(context, storage, destination_address, nbytes)
+    fetch(context, storage, destination_address, nbytes, keep=array)
 
 For the `execute` of an operation. `keep` owns the host memory, and is held until the run completes.
 Until then that memory must not change, nor be read while a download writes it. `fetch` waits, for an
@@ -81,7 +81,8 @@ def upload(
         keep: the owner of the host memory, held until the run completes.
 
     Raises:
-        ArgumentError: the bytes do not fit into the storage.
+        ArgumentError: there are no bytes, or they do not fit into the storage.
+        OutOfMemoryError: there is no page-locked memory left.
 
     Example:
         >>> import numpy as np
@@ -155,11 +156,14 @@ def download(
         context.on_complete(lambda: _move(destination, staging.address, nbytes))
 
 
-def fetch(context: ExecutionContext, storage: Storage, destination: int, nbytes: int, *, offset: int = 0) -> None:
+def fetch(
+    context: ExecutionContext, storage: Storage, destination: int, nbytes: int, *, offset: int = 0, keep: object
+) -> None:
     """Copy `nbytes` at byte `offset` of `storage` to host address `destination`.
 
     Waits for the stream: the bytes have arrived when this returns. By `download` they arrive at the end of the run, too
-    late for an operation that computes with them.
+    late for an operation that computes with them. `keep` owns the memory there, and is held until the run completes:
+    Ctrl-C ends the wait while workers write.
 
     Raises:
         ArgumentError: the range has no bytes, or lies outside the storage.
@@ -172,6 +176,7 @@ def fetch(context: ExecutionContext, storage: Storage, destination: int, nbytes:
     refuse_in_capture(context.stream.recorder, "a copy to the host")
     stream = context.stream
     storage.use(stream, write=False)
+    context.keep(keep)
     source = storage.address + offset
     if context.device.kind == "host":
         stream.synchronize()
@@ -181,7 +186,7 @@ def fetch(context: ExecutionContext, storage: Storage, destination: int, nbytes:
         stream.synchronize()  # which follows the workers' last move
     else:
         staging = Staging(context.device, nbytes)
-        context.keep(staging)  # Ctrl-C may end the wait while the device copies
+        context.keep(staging)  # as `keep`
         stream.copy(staging.address, source, nbytes)
         stream.synchronize()
         _move(destination, staging.address, nbytes)
@@ -270,7 +275,8 @@ class _Pipe:
                     yield
                 except BaseException:
                     with suppress(DeviceError):  # a device that refuses this has failed as a whole
-                        host.driver.record(events[0])  # again: waits for its earlier record stay valid
+                        # Waits that were enqueued for the event's earlier record stay valid.
+                        host.driver.record(events[0])
                         device.driver.wait_event(events[0])
                     raise
                 finally:

@@ -41,19 +41,20 @@ LIMIT_S = 60.0
 class Workers:
     """A process for each rank of one communicator, placed by Ray.
 
-    Ray takes as few machines as have room.
+    Ray places them on as few machines as it can.
 
     Starts Ray on this machine if it does not run yet. Ranks meet at an address of rank 0's machine, which Ray brings
     to the others. Data pass through NCCL between GPUs, else through memory on one machine and sockets between several.
 
     Args:
         world: the number of ranks.
-        gpus: whether each rank has a GPU of its own; None for GPUs if the cluster has enough.
+        gpus: whether each rank has a GPU of its own; None for GPUs if the cluster has enough, in use or not.
         limit_s: seconds to wait for processes, and for the others in each collective.
 
     Raises:
         ValueError: `world` is not positive.
         CollectiveError: the cluster has no room for them all within the limit.
+        ray.exceptions.RayActorError: a process ended as it started, as where its machine has no cutile.
         LaunchError: Ray is not installed.
 
     Example:
@@ -73,8 +74,9 @@ class Workers:
         self._ours = not _ray().is_initialized()
         self.world = world
         self._limit_s = limit_s
-        try:
-            if self._ours:  # begun here, too: Ctrl-C may come while Ray's processes start
+        self._is_closed = False
+        try:  # around `init`, too: if Ctrl-C comes while Ray's processes start, they are ended
+            if self._ours:
                 # The dashboard is a server of its own; programs that want it start Ray themselves.
                 _ray().init(include_dashboard=False)
             self.gpus = _ray().cluster_resources().get("GPU", 0) >= world if gpus is None else gpus
@@ -92,7 +94,7 @@ class Workers:
         try:
             self._place = _ray("ray.util.placement_group").placement_group([need] * self.world, strategy="PACK")
             self._join(need)
-        except BaseException:  # else the cluster would keep the processes' place until the caller's job ends
+        except BaseException:  # without this, the cluster would keep the place until the caller's program ends
             self._stop()
             raise
 
@@ -114,9 +116,10 @@ class Workers:
         actor = (
             _ray()
             .remote(_Worker)
+            # Not restarted by Ray: the new process would have no communicator. `renew` starts all anew.
             .options(num_cpus=1, num_gpus=int(self.gpus), scheduling_strategy=where, max_restarts=0)
         )
-        for rank in range(self.world):  # one by one: those that were started are ended where a later one fails
+        for rank in range(self.world):  # no comprehension: if a later one fails, `_stop` has to know the earlier ones
             self._actors.append(actor.remote(rank, self.world, self.gpus, self._limit_s))
         name = _ray().get(self._actors[0].unique_id.remote())
         _ray().get([worker.join.remote(name) for worker in self._actors])
@@ -130,9 +133,15 @@ class Workers:
             arguments: the same for all. Arrays and tensors lie in shared memory once.
 
         Raises:
-            CollectiveError: a process died, or ranks did not agree. `renew()` forms the group anew.
-            Exception: the program's own error, of the first rank that does not only report another rank's failure.
+            CollectiveError: a process died, or ranks did not agree: `renew()` forms the group anew. Or there are no
+                processes.
+            Exception: the program's own error. If several ranks have one, the lowest rank's.
+
+        Ctrl-C ends the wait alone: the programs go on until `renew()` or `close()`.
         """
+        if not self._actors:
+            why = "the workers were closed" if self._is_closed else "renew() failed, and may be called again"
+            raise CollectiveError(f"there are no processes to run a program: {why}")
         shared = [_ray().put(argument) for argument in arguments]
         refs = [actor.run.remote(function, *shared) for actor in self._actors]
         results: list[Any] = []
@@ -152,13 +161,18 @@ class Workers:
                 cause: Exception = CollectiveError(f"the process of rank {rank} died; renew() forms the group anew")
                 cause.__cause__ = error
                 return cause
+        # A CollectiveError most often reports the failure of another rank, whose own error says why.
         return next((error for _, error in failures if not isinstance(error, CollectiveError)), failures[0][1])
 
     def renew(self) -> None:
         """End all processes and start new ones, after a failure.
 
         Programs resume from their files on disk.
+
+        Raises as `Workers`; CollectiveError, too, if the workers were closed.
         """
+        if self._is_closed:
+            raise CollectiveError(f"the workers were closed; make new ones: Workers({self.world})")
         self._stop()
         self._start()
 
@@ -168,15 +182,21 @@ class Workers:
                 _ray().kill(actor)
         finally:
             if self._place is not None:
-                _ray("ray.util.placement_group").remove_placement_group(self._place)
+                _ray("ray.util.placement_group").remove_placement_group(self._place)  # with all processes in it
+            self._actors, self._place = [], None
 
     def close(self) -> None:
-        """End the processes, and Ray on this machine if it was started here."""
+        """End the processes, and Ray on this machine if it was started here.
+
+        It may be repeated.
+        """
+        self._is_closed = True
         try:
             self._stop()
         finally:
             if self._ours:
                 _ray().shutdown()
+                self._ours = False  # the next Ray that runs is somebody else's
 
     def __enter__(self) -> Workers:
         return self
@@ -210,7 +230,7 @@ class _Worker:
         try:
             with self._device:
                 return function(self._communicator, *arguments)
-        except CollectiveError:
+        except CollectiveError:  # of a call of the communicator, which fails on the other ranks, too
             raise
         except BaseException as error:  # the other ranks would wait for this one
             self._communicator.abort(f"{type(error).__name__}: {error}")
@@ -230,10 +250,13 @@ def _ray(module: str = "ray") -> Any:
 
 
 def _share_tensors() -> None:
-    """Let tensors pass between processes, as arrays in Ray's shared memory."""
+    """Let tensors pass between processes, as arrays in Ray's shared memory.
+
+    The dtype goes along: NumPy has none of its own for tf32 and f4e2m1fnx2.
+    """
     for kind in (Tensor, TensorView):
         _ray("ray.util").register_serializer(
             kind,
-            serializer=lambda tensor: tensor.to_numpy().sync(),
-            deserializer=lambda array: api.from_numpy(array).sync(),
+            serializer=lambda tensor: (tensor.to_numpy().sync(), tensor.dtype.name),
+            deserializer=lambda content: api.from_numpy(*content).sync(),
         )

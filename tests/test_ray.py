@@ -19,7 +19,8 @@ import pytest
 
 from cuda_async import Device, LaunchError
 from cuda_async.collective import CollectiveError, Communicator
-from cutile import Tensor, api
+from cutile import Tensor, api, bf16, bool_, f4e2m1fn, f4e2m1fnx2, f8e4m3fn, f8e8m0fnu, f32, tf32
+from cutile.dtypes import DTypeLike
 from cutile.ray import Workers
 from kernels.mlp import Trainer, first_weights
 
@@ -96,6 +97,53 @@ def test_ranks_that_do_not_join_leave_their_place_in_the_cluster(monkeypatch: py
     assert ray.kill.call_count == 2
     groups.remove_placement_group.assert_called_once_with(groups.placement_group.return_value)
     ray.shutdown.assert_not_called()
+
+
+def test_workers_are_closed_twice_and_leave_a_later_ray_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second `close` asked Ray for processes of a cluster that was gone, and ended whatever Ray ran by then."""
+    modules = stand_in(monkeypatch)
+    ray, groups = modules["ray"], modules["ray.util.placement_group"]
+    ray.is_initialized.return_value = False
+    with Workers(2, gpus=False) as workers:
+        workers.close()
+    assert ray.kill.call_count == 2
+    groups.remove_placement_group.assert_called_once_with(groups.placement_group.return_value)
+    ray.shutdown.assert_called_once_with()
+    ray.put.reset_mock()
+    with pytest.raises(CollectiveError, match="no processes to run a program: the workers were closed"):
+        workers.run(len, 1)
+    with pytest.raises(CollectiveError, match=r"were closed; make new ones: Workers\(2\)"):
+        workers.renew()
+    ray.put.assert_not_called()  # which starts Ray
+
+
+def test_a_program_is_not_run_by_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    modules = stand_in(monkeypatch)
+    workers = Workers(2, gpus=False)
+    modules["ray.util.placement_group"].placement_group.side_effect = RuntimeError("refused")
+    with pytest.raises(RuntimeError, match="refused"):
+        workers.renew()
+    with pytest.raises(CollectiveError, match=r"renew\(\) failed, and may be called again"):
+        workers.run(len)
+    modules["ray.util.placement_group"].placement_group.side_effect = None
+    workers.renew()
+    assert len(workers.run(len)) == 2
+
+
+@pytest.mark.parametrize("dtype", [f32, bf16, tf32, f8e4m3fn, f8e8m0fnu, f4e2m1fn, f4e2m1fnx2, bool_], ids=str)
+def test_tensors_that_pass_between_processes_keep_their_dtype(
+    dtype: DTypeLike, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of tf32 came as f32, and pairs of 4 bits as u8."""
+    modules = stand_in(monkeypatch)
+    Workers(2, gpus=False)
+    forms = {call.args[0]: call.kwargs for call in modules["ray.util"].register_serializer.call_args_list}
+    whole = api.from_numpy(np.ones((4, 6), dtype.numpy), dtype).sync()
+    for tensor in (whole, whole[1:3]):
+        form = forms[type(tensor)]
+        copy = form["deserializer"](form["serializer"](tensor))
+        assert (copy.dtype, copy.shape) == (dtype, tensor.shape)
+        assert copy.to_numpy().sync().tobytes() == tensor.to_numpy().sync().tobytes()
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,7 @@ def lines(figures: Mapping[str, Any]) -> list[str]:
         ratio = peer["ratio"]
         spread = f"{ratio['low']:.3f} to {ratio['high']:.3f}"
         rows.append(f"{first}  {name:7} {ratio['median']:6.3f}  {spread:15} {figures['error']:8.1e}")
-        first = " " * len(first)
+        first = " " * len(first)  # the case and its time stand in the line of its first peer alone
     if not rows:
         rows.append(f"{first}  {'–':7} {'–':>6}  {'–':15} {figures['error']:8.1e}")
     rows += [f"{'':16} without {name}: {reason}" for name, reason in figures["absent"].items()]
@@ -38,7 +38,7 @@ def lines(figures: Mapping[str, Any]) -> list[str]:
 
 
 def start_lines(started: Mapping[str, Mapping[str, float]]) -> list[str]:
-    """What a process takes to its first kernel, and to the product after it."""
+    """The seconds of a process up to its first kernel, and for the product after it."""
     return [
         f"first kernel of a process, {state}: {each['first']:.2f} s, of which imports {each['imports']:.2f} s; "
         f"the product after it {each['second']:.3f} s"

@@ -50,7 +50,7 @@ def element_type(dtype: np.dtype[Any], reduces: bool) -> tuple[int, int]:
     if code is not None:
         return code, 1
     if reduces:
-        names = ", ".join(name for name in _TYPES if name != "bool")
+        names = ", ".join(name for name in _TYPES if name != "bool")  # to which nobody would convert other numbers
         raise ArgumentError(f"GPUs reduce no elements of {dtype}; expected one of {names}: convert them first")
     return _BYTES, dtype.itemsize
 
@@ -129,13 +129,12 @@ class Nccl:
             CollectiveError: NCCL refuses one of them.
         """
         try:
-            # Python code of its own would let a signal's handler run between two commands, or behind the last one
-            # before it is known that it was called. C code does the whole loop here.
+            # A loop in Python would let a signal's handler run between two commands, or between the last one and the
+            # note that it was called. This loop is C code from its first command to its last.
             results.extend(starmap(operator.call, commands))
         except BaseException as error:
-            if (
-                0 < len(results) < len(commands) - 1
-            ):  # within a group: else later calls of this thread would never begin
+            # Within a group, which `group_start` has begun: without its end, later calls of this thread never begin.
+            if 0 < len(results) < len(commands) - 1:
                 self._bindings.group_end()
             if isinstance(error, self._bindings.NCCLError):
                 raise CollectiveError(f"NCCL refuses the call: {error}") from error

@@ -6,7 +6,7 @@
 
 A cubin has no names and types of parameters: the driver reports their sizes only. PTX text declares a type for each
 parameter, so functions of modules that came as text know the types. Kernels of `cutile` load themselves, without this
-module. `cuda_async.graph.Module` is something else: a model that runs by a graph.
+module. `cuda_async.graph.Module` is no loaded code: it is a model whose steps a graph runs.
 """
 
 from __future__ import annotations
@@ -30,12 +30,16 @@ __all__ = (
     "load_module_from_ptx_src",
 )
 
-_ENTRY = r"\.entry\s+([\w$%]+)\s*\(([^)]*)\)"  # a kernel's name, and the text of its parameters
-_TYPE = r"\.([busf]\d+)\b[^\[]*(\[\d+\])?"  # a parameter's type, and the size of an array
+# PTX ISA, "Kernel Function Parameters" and ".entry".
+_SKIPPED = re.compile(r'//[^\n]*|/\*.*?\*/|"[^"\n]*"', re.DOTALL)  # comments, and strings, which may look like them
+_ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*\(([^)]*)\)")  # a kernel's name, and the text of its parameters
+_PARAMETER = re.compile(r"\.param\s*(?:\.align\s+\w+\s*)?\.(\w+)[^\[]*(\[\w*\])?")  # its type, and an array's size
 
 
 class Function:
-    """A kernel of a loaded module, which stays loaded as long as this lives.
+    """A kernel of a loaded module.
+
+    The module stays loaded as long as its functions live.
 
     Made by `module.load_function`.
 
@@ -78,7 +82,7 @@ class Function:
 
     @property
     def parameter_sizes(self) -> tuple[int, ...] | None:
-        """Bytes of each parameter, by the driver; None where the driver is too old."""
+        """Bytes of each parameter, by the driver; None before CUDA 12.4."""
         return self._sizes
 
     @property
@@ -135,6 +139,7 @@ class Module:
         Raises:
             DriverError: the module has no such kernel.
         """
+        # The driver's function holds the driver's module, which is unloaded with the last of its functions.
         return Function(self.device, name, self._driver.function(name), self._types.get(name), self._owner)
 
     def cu_module(self) -> int:
@@ -148,12 +153,15 @@ class Module:
 def _entry_types(ptx: str) -> dict[str, tuple[str, ...]]:
     """The declared types of the parameters of each kernel, by the kernel's name.
 
-    A struct is passed as bytes: `b8[n]`.
+    A struct is passed as bytes: `b8[n]`. A kernel is left out if one of its parameters is none that this reads: its
+    other types would stand at wrong places.
     """
     kernels: dict[str, tuple[str, ...]] = {}
-    for name, parameters in re.findall(_ENTRY, ptx):
-        types = [re.search(_TYPE, parameter) for parameter in parameters.split(",") if parameter.strip()]
-        kernels[name] = tuple(match.group(1) + (match.group(2) or "") for match in types if match is not None)
+    for name, text in _ENTRY.findall(_SKIPPED.sub(" ", ptx)):
+        parameters = [_PARAMETER.search(parameter) for parameter in text.split(",") if parameter.strip()]
+        types = tuple(match.group(1) + (match.group(2) or "") for match in parameters if match is not None)
+        if len(types) == len(parameters):
+            kernels[name] = types
     return kernels
 
 
@@ -170,7 +178,7 @@ def load_module_from_ptx_src(source: str | bytes, device: Device | None = None) 
     """
     where = device or default_device()
     text = source.decode() if isinstance(source, bytes) else source
-    text = text.rstrip("\0")  # PTX of others may end with the zero byte that the driver needs, or not
+    text = text.rstrip("\0")  # the text may already end with the zero byte that the driver asks for
     return Module(where, where.driver.load_module(text.encode() + b"\0"), _entry_types(text))
 
 

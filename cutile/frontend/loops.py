@@ -32,7 +32,7 @@ from cutile.frontend.values import FAULTY, Faulty, TensorParts, Undefined, descr
 from cutile.ir import Block, Constant, TileType, Value
 
 MAX_ATTEMPTS = 8
-"""Builds of one loop, besides one for each variable. Types that change at every build end in an error."""
+"""Builds of one loop, besides one for each variable that it carries or drops. Types that still change are an error."""
 
 
 @dataclass
@@ -46,6 +46,8 @@ class _CarriedLeaf:
         fixed: whether the initial value is a tile, so that its type is the user's. Other types are guesses.
         weak: whether it is a weak scalar (`plain_numbers.py`): a plain number before the loop, and at the end of each
             iteration that was compiled. An integer is an i32 until an iteration gives one that may not fit.
+        doubted: whether a float was an integer at the end of an iteration. With a better guess of another variable's
+            type it may be a float in the next build.
     """
 
     name: str
@@ -53,6 +55,7 @@ class _CarriedLeaf:
     type: TileType | None
     fixed: bool
     weak: bool = False
+    doubted: bool = False
 
     @property
     def settled(self) -> TileType:
@@ -124,10 +127,7 @@ class Loop:
                 self.carried.append(_CarriedLeaf(name, leaf, None, fixed=False, weak=type(leaf) is not bool))
 
     def _begin(self, name: str, value: Any) -> None:
-        """Carry a variable that has no value before the loop.
-
-        `value` is its value at the end of an iteration.
-        """
+        """Carry a variable that begins in the loop; `value` is its value at the end."""
         forms = {k: Form.of(tensor.value) for k, tensor in enumerate(tensors_in(value)) if tensor is not None}
         self.forms[name] = forms
         template = self.templates[name] = taken_apart(value, forms)
@@ -148,8 +148,7 @@ class Loop:
                 initial.append(parts[leaf.initial])
                 continue
             if is_tile(leaf.initial):
-                common = leaf.type or leaf.initial.tile
-                initial.append(adapted(self.frame, leaf.initial, common.dtype))
+                initial.append(adapted(self.frame, leaf.initial, (leaf.type or leaf.initial.tile).dtype))
                 continue
             common = leaf.type = leaf.type or TileType(operators.default_dtype(leaf.initial))
             if leaf.initial is None:  # never read: the variable has no value in the first iteration (`bind`)
@@ -190,9 +189,8 @@ class Loop:
         """
         rest = iter(values)
         for name, template in self.templates.items():
-            filled = refill(
-                template, iter([next(rest) if is_tile_or_number(leaf) else leaf for leaf in leaves(template)])
-            )
+            items = [next(rest) if is_tile_or_number(leaf) else leaf for leaf in leaves(template)]
+            filled = refill(template, iter(items))
             if self.forms.get(name):
                 filled = put_together(self.frame, filled, name)
             fresh = name not in self.before or isinstance(self.before[name], Undefined)
@@ -351,6 +349,7 @@ class Loop:
             None where the body gives another type. The leaf has that type from now on.
         """
         type = leaf.settled
+        # A weak integer is an i32 or i64 in the IR, and converts to the leaf's type if that is one of them.
         whole = type in WHOLE and is_whole(self.frame, new)
         if whole and leaf.weak and not interval_of(self.frame, new).fits(type.dtype):
             leaf.type = TileType(i64)  # an i32 may not hold the number
@@ -361,8 +360,10 @@ class Loop:
             if not becomes_float:
                 return materialize(self.frame, new, type.dtype, type.shape)
             leaf.type = TileType(operators.default_dtype(new), type.shape)
-        elif not is_tile(new):
+        elif not is_tile(new) or (leaf.doubted and new.tile.dtype.is_integer):
             self._drop_or_report_type(name, f"it is {describe(old)} before, {describe(new)} at the end of the body")
+        elif isinstance(leaf.initial, float) and new.tile.dtype.is_integer:
+            leaf.doubted = True
         elif leaf.weak and not whole and new.tile in WHOLE:
             # The body gives a scalar with a dtype of the user's. It was compiled with a weak one, which converts.
             leaf.type, leaf.weak = new.tile, False
@@ -393,9 +394,8 @@ class Loop:
         values: list[Value] = []
         for exit in self.exits:
             flag = self.body_flow.taken.get(exit, False)
-            values.append(
-                self.frame.emit(Constant(value=flag, dtype=bool_, shape=())) if isinstance(flag, bool) else flag
-            )
+            is_known = isinstance(flag, bool)
+            values.append(self.frame.emit(Constant(value=flag, dtype=bool_, shape=())) if is_known else flag)
         return values
 
     def _drop_or_report_type(self, name: str, how: str, places: tuple[Any, ...] = ()) -> NoReturn:
@@ -454,8 +454,8 @@ class Loop:
             failed = result is FAULTY or report.added != mark.added
             if result is not None and not failed:
                 return result
-            # After a change of types (None), the next build shows which errors are the user's. Without one, all errors
-            # are the user's, unless a better guess is found.
+            # Where the result is None, types have changed: the next build shows which errors are the user's. Elsewhere
+            # all errors are the user's, unless a better guess of the types is found.
             if failed and result is not None and not (has_guesses and self._guess(block, iteration)):
                 for name in self.assigned:
                     self.frame.variables[name] = FAULTY
@@ -475,9 +475,8 @@ class Loop:
         return any(not leaf.fixed for leaf in self.carried) and not self._guessed
 
     def _placed(self, error: KernelError) -> KernelError:
-        if error.location is not None:
-            return error
-        return type(error)(error.message, self.frame.locate(self.node), error.remedy, error.places)
+        copy = type(error)(error.message, self.frame.locate(self.node), error.remedy, error.places)
+        return copy if error.location is None else error
 
     def reset(self) -> None:
         """Forget what an iteration did to the variables."""
@@ -489,12 +488,11 @@ class Loop:
 
         The operations of the iteration are deleted again. Returns whether some leaf has another type now.
         """
-        self._guessed = True
+        self._guessed, learnt = True, False
         report = self.frame.report
         length, mark = len(block.operations), report.mark()
         self.reset()
         report.guesses += 1
-        learnt = False
         try:
             with self.frame.builder.block(), self.frame.dynamic():
                 iteration()
@@ -507,7 +505,9 @@ class Loop:
                     continue
                 for old, new in zip(leaves(template), leaves(value), strict=True):
                     leaf = next(rest) if is_tile_or_number(old) else None
-                    if leaf is not None and not leaf.fixed and is_tile(new) and new.tile != leaf.type:
+                    if leaf is None or leaf.fixed or not is_tile(new) or new.tile == leaf.type:
+                        continue
+                    if not (isinstance(leaf.initial, float) and new.tile.dtype.is_integer):
                         leaf.type, learnt = new.tile, True
         except KernelError:
             pass  # nothing was learnt: the errors of the build before are reported

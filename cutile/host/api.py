@@ -203,7 +203,7 @@ def arange(length: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
     if len(shape) != 1:
         raise ArgumentError(f"arange: length: expected one number, got {length!r}; reshape what it yields")
     if shape[0]:
-        as_element(shape[0] - 1, number, "arange")
+        as_element(shape[0] - 1, number, "arange", "the last element")
     return Arange(shape, number)
 
 
@@ -216,6 +216,7 @@ def fill(tensor: W, value: Any) -> DeviceOp[W]:
 
     Raises:
         ArgumentTypeError, ArgumentError: the value is no number, or does not fit.
+        ArgumentError: on a GPU, the elements are not contiguous and have more than 3 axes.
         OwnershipError: the tensor is held, read-only, or used by an operation that has not finished.
 
     Example:

@@ -1,7 +1,7 @@
 """Operations that make tensors, and conversions to another dtype.
 
-On the CPU the workers fill. A GPU sets memory to patterns of 1, 2 or 4 bytes. For longer patterns the host writes a
-block, and the device doubles the filled part by copies until the tensor is full.
+Patterns of 1, 2 or 4 bytes are the device's own fill. For longer patterns the workers of the CPU write the elements;
+for a GPU the host writes a block, and copies on the device double the filled part until the tensor is full.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from cutile.host.shapes import (
     row_major_strides,
 )
 from cutile.host.tensor import Tensor
-from cutile.host.transfer import copy_into, fresh
+from cutile.host.transfer import fresh
 from cutile.launch.views import View
 
 __all__ = (
@@ -66,7 +66,9 @@ MAX_COUNT_BY_HOST = 1 << 20  # elements that the host writes for a GPU in less t
 
 
 def as_element(value: Any, dtype: DTypeLike, function: str, name: str = "value") -> Array:
-    """A number as an array of no axes and this dtype, which is not to be written.
+    """A number as an array of no axes and this dtype.
+
+    The caller must not write it: other callers get the same array.
 
     Raises:
         ArgumentTypeError: it is no number.
@@ -93,7 +95,8 @@ def _as_element(value: Any, dtype: DTypeLike, function: str, name: str) -> Array
         except OverflowError:
             raise ArgumentError(f"{function}: {name}: {as_text(value)} is out of the range of {dtype.name}") from None
     array = np.asarray(value)
-    if array.ndim != 0 or array.dtype.kind not in "biufV" or array.dtype.type is np.void:  # np.void: a record
+    # The types of `ml_dtypes`, such as bfloat16, are of kind V. So are records, whose type is np.void.
+    if array.ndim != 0 or array.dtype.kind not in "biufV" or array.dtype.type is np.void:
         raise ArgumentTypeError(f"{function}: {name}: expected a number, got {as_text(value)}")
     if dtype is f4e2m1fnx2 and array != 0:
         raise ArgumentError(
@@ -109,9 +112,8 @@ def _as_element(value: Any, dtype: DTypeLike, function: str, name: str) -> Array
     if not dtype.computes and dtype.format is not None:
         limit, smallest = dtype.format.largest, 2.0**dtype.format.least_exponent
         nan_is_lost = bool(np.isnan(number)) and (dtype.format.nan is None or not np.isnan(result_f64))
-        negative_is_lost = bool(np.isnan(result_f64)) and not np.isnan(number)  # of a format without a sign
-        too_small = dtype.format.positive and number < smallest
-        if nan_is_lost or negative_is_lost or bool(np.abs(number) > limit) or too_small:
+        too_small = dtype.format.positive and number < smallest  # 0 and negative numbers, too
+        if nan_is_lost or bool(np.abs(number) > limit) or too_small:
             raise ArgumentError(f"{function}: {name}: {as_text(value)} is no value of {dtype.name}")
     elif not dtype.is_float:
         is_whole = bool(np.isfinite(number)) and number == np.floor(number)
@@ -128,8 +130,8 @@ class Create(DeviceOp[Tensor]):
     __slots__ = ("_dtype", "_shape")
 
     def __init__(self, shape: tuple[int, ...], dtype: DTypeLike) -> None:
-        # Frame 0 is this one, frame 1 the function of `api`, frame 2 the user's. Where `api` has a function more in
-        # between, `site_of` goes on to the first frame outside of this package.
+        # Frame 0 is this one, frame 1 the function of `api`, frame 2 the user's. With a class's own `__init__`, or a
+        # further function of `api`, frame 2 is one of this package: `site_of` goes on to the first frame outside.
         super().__init__(site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]
         self._shape = shape
         self._dtype = dtype
@@ -141,11 +143,11 @@ class Create(DeviceOp[Tensor]):
         return Tensor(view)
 
     def spare_elements(self) -> int:
-        """Elements that `write` may touch beyond the last one."""
+        """Elements behind the last one for which `write` needs memory, too."""
         return 0
 
     def write(self, context: ExecutionContext, view: View) -> None:
-        """Enqueue the writing of the elements."""
+        """Enqueue the writing of the elements; nothing here."""
 
 
 class Empty(Create):
@@ -164,7 +166,9 @@ class Empty(Create):
         storage = self._storage = self.allocate(stream, outline.nbytes)
         return outline.at(storage)
 
-    allocate = staticmethod(Storage.allocate)  # see `cutile.launch.lazy.NewMemory`; no method: a launch is quicker
+    # For launches that write the new tensor (`cutile.launch.lazy.NewMemory`). It is no method, which would cost each
+    # launch another call.
+    allocate = staticmethod(Storage.allocate)
 
     def written(self) -> Iterable[Storage]:
         storage = getattr(self, "_storage", None)  # set by the fast path
@@ -191,7 +195,7 @@ class Full(Empty):
     def allocate(self, stream: Stream, nbytes: int) -> Storage:  # pyright: ignore[reportIncompatibleMethodOverride]
         storage = Storage.allocate(stream, nbytes)
         storage.use(stream, write=True)
-        stream.fill(storage.address, math.prod(self._shape) * self._dtype.bits // 8, self._period)
+        stream.fill(storage.address, nbytes, self._period)
         return storage
 
     def write(self, context: ExecutionContext, view: View) -> None:
@@ -254,12 +258,14 @@ def fill_elements(view: View, element: Array, result: T) -> DeviceOp[T]:
     """An op that gives every element the same value, and yields `result`.
 
     Raises:
+        ArgumentError: on a GPU, they are not contiguous and have more than 3 axes.
         OwnershipError: an operation that has not finished uses them.
     """
     if is_contiguous(view.shape, view.strides) or runs_host_code(view.storage.device):
         return Fill(view, element, result)
-    full = Full(view.shape, view.dtype, element, "full")
-    return full.then(lambda source: copy_into(view, source.__kernel_input__())).map(lambda _: result)
+    from cutile.host.kernels import fill_onto
+
+    return fill_onto(view, element, result)
 
 
 def _pattern(element: Array) -> bytes:
@@ -402,7 +408,7 @@ def eye(n: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
         array([[1., 0.],
                [0., 1.]], dtype=float32)
     """
-    return eye_rect(n, n, dtype)
+    return _eye(n, n, dtype, "eye")
 
 
 def eye_rect(rows: int, cols: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
@@ -422,14 +428,15 @@ def eye_rect(rows: int, cols: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
         array([[1., 0., 0.],
                [0., 1., 0.]], dtype=float32)
     """
-    return _Eye(new_shape((rows, cols), "eye_rect"), _with_zero(dtype))
+    return _eye(rows, cols, dtype, "eye_rect")
 
 
-def _with_zero(dtype: DTypeSpec) -> DTypeLike:
-    element = number_type(dtype, "eye_rect")
+def _eye(rows: int, cols: int, dtype: DTypeSpec, function: str) -> DeviceOp[Tensor]:
+    """`eye_rect` for a function of `api`, which errors name."""
+    element = number_type(dtype, function)
     if element.format is not None and element.format.positive:
-        raise ArgumentTypeError(f"eye_rect: dtype: {element.name} has no zero")
-    return element
+        raise ArgumentTypeError(f"{function}: dtype: {element.name} has no zero")
+    return _Eye(new_shape((rows, cols), function), element)
 
 
 class _Eye(Create):

@@ -66,6 +66,7 @@ __all__ = (
     "convert_to_new",
     "count",
     "count_onto",
+    "fill_onto",
     "gather",
     "gather_onto",
     "gather_to_new",
@@ -144,8 +145,8 @@ def _tile(view: View) -> tuple[int, ...]:
     tile = _TILES.get(len(view.shape))
     if tile is None:
         raise ArgumentError(
-            f"copy: elements of shape {view.shape} and strides {view.strides} are not contiguous, and a GPU kernel "
-            f"writes at most {max(_TILES)} axes; copy slices of fewer axes"
+            f"elements of shape {view.shape} and strides {view.strides} are not contiguous, and a GPU kernel writes at "
+            f"most {max(_TILES)} axes; take slices of fewer axes"
         )
     return tile
 
@@ -185,6 +186,15 @@ def gather_onto(destination: View, source: View) -> DeviceOp[None]:
         OwnershipError: they overlap, or an operation that has not finished uses one of the two.
     """
     return Titled(gather(_Elements(destination), _Elements(source)), lambda done: None, "memcpy")
+
+
+def fill_onto(destination: View, element: np.ndarray[Any, Any], result: T) -> DeviceOp[T]:
+    """An op that gives elements the same value, and yields `result`.
+
+    Raises as `gather_onto`.
+    """
+    value = Full(destination.shape, destination.dtype, element, "full")
+    return Titled(gather(_Elements(destination), value), lambda done: result, "fill")
 
 
 def gather_to_new(source: View, make: Callable[[View], T]) -> DeviceOp[T]:

@@ -348,7 +348,7 @@ def atomic_rmw_tko(
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
         scope: which blocks and devices it is ordered among.
         mask: bools; where it is false nothing happens.
-        token: happen after the accesses that this stands for.
+        token: the access comes after those for which the token stands.
 
     Returns:
         What was there before, of the pointers' shape and dtype, 0 where `mask` is false; and a token.
@@ -389,7 +389,7 @@ def atomic_cas_tko(
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
         scope: which blocks and devices it is ordered among.
         mask: bools; where it is false nothing happens.
-        token: happen after the accesses that this stands for.
+        token: the access comes after those for which the token stands.
 
     Returns:
         What was there before, of the pointers' shape and dtype, 0 where `mask` is false; and a token.

@@ -51,7 +51,7 @@ def print_tko(format: str, *values: Tile | float, token: Token | None = None) ->
     Args:
         format: a constant text.
         values: tiles, scalars or numbers, one for each `{}`.
-        token: print after the accesses that this stands for.
+        token: the print comes after the accesses for which the token stands.
 
     Returns:
         A token.

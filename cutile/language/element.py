@@ -1,6 +1,6 @@
 """Elements of tensors at any indices.
 
-Gather, scatter, and views of which one axis is chosen place by place.
+Gather, scatter, and views of which an index tile names the places along one axis.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def scatter(
 
     What is not in the tensor is dropped.
 
-    Where two lanes, or two tile blocks, write one element, one of them wins. The tile blocks of a kernel that scatters
-    are started in linear order.
+    Where two lanes, or two tile blocks, write one element, one of them wins. A target may not regroup the tile blocks
+    of a kernel that scatters: they are started in linear order, one thread block each.
 
     Args:
         y: a `SharedMut`, or a `Mut`, of which the whole tensor can be reached, not this block's tile alone.
@@ -110,13 +110,13 @@ def make_gather_scatter_view(x: Tensor | Mut | SharedMut, shape: tuple[int, ...]
     Args:
         x: a tensor.
         shape: constant extents, each at least 1. One for each axis of `x`.
-        axis: a constant: along which places are chosen.
+        axis: a constant: the axis of the index tile. Negative ones count from the last.
 
     Returns:
         The view.
 
     Raises:
-        KernelTypeError: the shape has another number of axes than `x`.
+        KernelTypeError: the shape has another number of axes than `x`, or an extent below 1; or `x` has no such axis.
 
     Example:
         >>> @ct.entry
@@ -148,12 +148,12 @@ def load_gather_scatter_view_tko(
 
     Args:
         view: what `make_gather_scatter_view` made.
-        index: along the view's axis a tile of i32, one element index for each place of the tile; along the others a
-            tile index.
+        index: along the view's axis a tile of integers, one element index for each place of the tile; along the others
+            a tile index.
         ordering: WEAK, RELAXED or ACQUIRE.
         scope: among whom a RELAXED or ACQUIRE load is ordered; the device by default.
-        latency: accepted, and without effect: accesses by address are not begun ahead. The plan says so.
-        token: happen after the accesses that this stands for.
+        latency: without effect, as `explain` says: accesses by address are not begun ahead.
+        token: the access comes after those for which the token stands.
 
     Returns:
         A tile of the view's shape, of the tensor's dtype; and a token.
@@ -179,9 +179,10 @@ def store_gather_scatter_view_tko(
     token: Token | None = None,
     latency: Latency | None = None,
 ) -> Token:
-    """Write a tile of a gather view, row by row where the index says.
+    """Write a tile of a gather view: each place along its axis at its own index.
 
-    What has an index outside of the tensor is dropped. Where an index comes twice, one of the values stays.
+    What has an index outside of the tensor is dropped. Where two places have one index, one of the two values stays of
+    each element.
 
     Args:
         view: what `make_gather_scatter_view` made of a `Mut`.
@@ -189,8 +190,8 @@ def store_gather_scatter_view_tko(
         index: as for `load_gather_scatter_view_tko`.
         ordering: WEAK, RELAXED or RELEASE.
         scope: among whom a RELAXED or RELEASE store is ordered; the device by default.
-        token: happen after the accesses that this stands for.
-        latency: accepted, and without effect: a store is not begun ahead. The plan says so.
+        token: the access comes after those for which the token stands.
+        latency: without effect, as `explain` says: a store is not begun ahead.
 
     Returns:
         A token that stands for the store.

@@ -353,8 +353,8 @@ def load_ptr_tko(
         scope: among whom a RELAXED or ACQUIRE load is ordered; the device by default.
         mask: bools; where it is false nothing is read.
         pad: the result where `mask` is false; zero by default.
-        token: happen after the accesses that this stands for.
-        latency: accepted, and without effect: accesses by address are not begun ahead. The plan says so.
+        token: the access comes after those for which the token stands.
+        latency: without effect, as `explain` says: accesses by address are not begun ahead.
 
     Returns:
         A tile of the pointers' shape and dtype; and a token.
@@ -389,8 +389,8 @@ def store_ptr_tko(
         ordering: WEAK, RELAXED or RELEASE.
         scope: among whom a RELAXED or RELEASE store is ordered; the device by default.
         mask: bools; where it is false nothing is written.
-        token: happen after the accesses that this stands for.
-        latency: accepted, and without effect: a store is not begun ahead. The plan says so.
+        token: the access comes after those for which the token stands.
+        latency: without effect, as `explain` says: a store is not begun ahead.
 
     Returns:
         A token.

@@ -298,7 +298,7 @@ def store_view_tko(
         ordering: WEAK, RELAXED or RELEASE. But for WEAK, each element is written on its own, and other tile blocks may
             load it meanwhile. An ACQUIRE load that reads what a RELEASE store wrote sees what this block did before.
         scope: among whom a RELAXED or RELEASE store is ordered.
-        latency: accepted, and without effect: a store is not begun ahead. The plan says so.
+        latency: without effect, as `explain` says: a store is not begun ahead.
         tma: whether TMA may store this tile, a hint; see `tma`.
 
     Returns:

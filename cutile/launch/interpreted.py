@@ -127,7 +127,7 @@ class _Mirror:
         self._storage = storage
         self._low, high = byte_range
         self._bytes = np.empty(high - self._low, np.uint8)
-        fetch(context, self._storage, self._bytes.ctypes.data, self._bytes.nbytes, offset=self._low)
+        fetch(context, self._storage, self._bytes.ctypes.data, self._bytes.nbytes, offset=self._low, keep=self._bytes)
         self.shift = self._bytes.ctypes.data - (self._storage.address + self._low)
 
     def write_back(self, context: ExecutionContext) -> None:

@@ -8,6 +8,8 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -16,9 +18,9 @@ import pytest
 pytest.importorskip("cuda.bindings.driver", reason="needs the extra cuda")
 
 from cuda_async import ContextError, DeviceLostError, DriverError
-from cuda_async.driver.cuda import context
+from cuda_async.driver.cuda import context, host_functions
 from cuda_async.driver.cuda.api import cu, error_of
-from cuda_async.driver.pool import worker_pool
+from cuda_async.driver.pool import WorkerPool, worker_pool
 from tests.cuda_async.fake_cuda import FakeCuda, FakeDevice
 from tests.support.interrupts import interrupted
 
@@ -263,3 +265,51 @@ def test_a_function_that_was_called_is_not_kept(monkeypatch: pytest.MonkeyPatch)
     while seen() is not None and time.monotonic() < limit:
         worker_pool().put(lambda: None)  # a worker drops its last task when the next one comes
     assert seen() is None
+
+
+def test_a_function_whose_turn_comes_at_exit_is_not_called_and_waiters_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The pool refused it, the thread ended with a traceback, and the stream waited for ever."""
+    fake = FakeCuda(monkeypatch, current=0)
+    device = FakeDevice(0)
+    stream, end = device.stream(), device.event()
+    pool = WorkerPool(1)
+    pool.close(0)
+    monkeypatch.setattr(host_functions, "worker_pool", lambda: pool)
+    stream.call(lambda: pytest.fail("it was called"))
+    stream.record(end)
+    word = ctypes.c_uint32.from_address(fake.of("cuStreamWaitValue32")[0][1][1])
+    limit = time.monotonic() + 10
+    while word.value == 0 and time.monotonic() < limit:
+        time.sleep(0.001)
+    assert word.value == 1
+    assert "the interpreter is exiting" in str(end.failure())
+
+
+class _Interrupted(deque[int]):
+    """Words that a signal's handler takes between two calls."""
+
+    def __init__(self, words: Iterable[int], handler: Callable[[], object]) -> None:
+        super().__init__(words)
+        self._handler: Callable[[], object] | None = handler
+
+    def __len__(self) -> int:
+        length = super().__len__()
+        handler, self._handler = self._handler, None
+        if handler is not None:
+            handler()
+        return length
+
+
+def test_a_handler_takes_the_last_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = FakeCuda(monkeypatch, current=0)
+    functions, stream = FakeDevice(0).host_functions, FakeDevice(0).stream()
+    called, memory = [threading.Event(), threading.Event()], ctypes.c_uint32(0)
+    monkeypatch.setattr(
+        functions, "_words", _Interrupted([ctypes.addressof(memory)], lambda: functions.enqueue(stream, called[0].set))
+    )
+    functions.enqueue(stream, called[1].set)
+    assert all(event.wait(60) for event in called)
+    handlers_word, word = (arguments[1] for _, arguments in fake.of("cuStreamWaitValue32"))
+    assert handlers_word == ctypes.addressof(memory) != word

@@ -76,6 +76,46 @@ def affine_op(function: Function, storage: Any, factor: int, addend: int) -> Asy
     return op.push_arg(factor).push_arg(addend).set_launch_config(ONE)
 
 
+COMMENTED = b"""
+.file 1 "https://example.org/*/affine.cu"
+// .visible .entry affine(.param .f32 p)
+.visible .entry affine(
+    .param .u64 .ptr .global .align 4 p,  // the words (in, and out), one by one
+    .param .u32 n, /* how many,
+        at most */ .param .align 4 .b8 pair[0x8],
+    .param .texref table,
+    .param .f32 a
+)
+{ ret; }
+/* .entry affine() { } */
+"""
+
+
+def test_types_are_read_from_ptx_with_comments() -> None:
+    """A comma or a bracket in a comment cut parameters off, and a type that was not known moved the others."""
+    sizes = (ctypes.c_uint64, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_float)
+    driver, values = SimDriver(), list[Any]()
+
+    def note(grid: tuple[int, int, int], block: tuple[int, int, int], *numbers: Any) -> None:
+        values.extend(numbers)
+
+    driver.define_module(COMMENTED + b"\0", FakeFunction("affine", sizes, note))
+    with Device.from_driver(driver) as device:
+        function = device.load_module_from_ptx_src(COMMENTED).load_function("affine")
+        assert function.parameter_types == ("u64", "u32", "b8[0x8]", "texref", "f32")
+        op = AsyncKernelLaunch(function).push_device_ptr(64).push_arg(2).push_arg(np.uint64(3)).push_arg(np.uint64(4))
+        op.push_arg(5.0).set_launch_config(ONE).sync()
+    assert values == [64, 2, 3, 4, 5.0]
+
+
+def test_types_are_unknown_where_a_parameter_is_no_declaration() -> None:
+    source = b".visible .entry affine(.param .u64 p, PARAMETER(n), .param .u32 m, .param .u32 a) { ret; }"
+    driver = SimDriver()
+    driver.define_module(source + b"\0", affine_fake())
+    with Device.from_driver(driver) as device:
+        assert device.load_module_from_ptx_src(source).load_function("affine").parameter_types is None
+
+
 def test_a_raw_kernel_is_an_operation(gpu: Device) -> None:
     function, stream = load_affine(gpu), gpu.new_stream()
     assert function.parameter_types == ("u64", "u32", "u32", "u32")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import gc
 import random
+import sys
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import count, pairwise
 
 import pytest
 
 from cuda_async import OwnershipError, Use
 from cuda_async.core.lease import FEW_USES, GuardLease, Lease, LeaseList, end, lend
 from cuda_async.foreign import RECENT, Spans
+from tests.support.interrupts import handled
 
 SITE = ("test.py", 1)
 
@@ -107,6 +109,36 @@ def test_ranges_are_forgotten_with_their_lists() -> None:
     kept = Import(spans, 0, 32)
     assert len(spans) == RECENT + 1, "the last ones are kept, and one list was made before one was forgotten"
     assert kept.leases == []
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="needs sys.monitoring")
+@pytest.mark.parametrize("again", [(0, 64), (64, 128), (128, 192), (256, 320), (304, 320), (0, 4096)])
+def test_a_handler_imports_at_any_place(again: tuple[int, int]) -> None:
+    """A handler took the last ended range (IndexError); or its range was forgotten, or had two lists."""
+    for number in count():
+        spans, imports = Spans(), list[Import]()
+        for start in (0, 64, 128):
+            Import(spans, start, start + 64)
+        spans._recent.clear()  # pyright: ignore[reportPrivateUsage]  # so that the lists end
+        gc.collect()
+
+        def handler(spans: Spans = spans, imports: list[Import] = imports) -> None:
+            imports.append(Import(spans, *again))
+
+        def action(spans: Spans = spans, imports: list[Import] = imports) -> None:
+            imports.append(Import(spans, 256, 320))
+
+        place = handled(action, number, handler)
+        if place is None:
+            assert number > 20
+            return
+        for memory in imports:
+            lease = lend([use_of(memory, write=True)], object(), SITE)
+            for other in (*imports, Import(spans, memory.start + 8, memory.stop + 8)):
+                if other is not memory and max(memory.start, other.start) < min(memory.stop, other.stop):
+                    with pytest.raises(OwnershipError):
+                        lend([use_of(other, write=True)], object(), SITE)
+            end([lease])
 
 
 def test_no_bytes_have_no_neighbours() -> None:

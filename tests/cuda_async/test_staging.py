@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import time
+import weakref
+from contextlib import suppress
+from typing import Any
+
 import numpy as np
 import pytest
 
-from cuda_async import Device, DeviceError, staging
+from cuda_async import Device, DeviceError, Stream, staging, value, with_context
+from cuda_async.core.context import ExecutionContext
 from cuda_async.testing import SimDriver, wait_all_idle
 from tests.cuda_async.faults import tried
 from tests.cuda_async.work import Read, Words, words
@@ -93,3 +100,34 @@ def test_a_copy_waits_for_its_own_chunks_alone() -> None:
         with pytest.raises(DeviceError):
             there_and_back(device)
         np.testing.assert_array_equal(Read(storage).sync_on(stream), np.arange(32))
+
+
+def test_ctrl_c_leaves_workers_the_memory_that_they_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fetch that was interrupted let go of the array, to which workers went on to write."""
+    device = Device.from_driver(SimDriver(seed=3))
+    arrays: list[weakref.ref[Any]] = []
+
+    def interrupt(stream: Stream) -> None:
+        raise KeyboardInterrupt
+
+    with device:
+        stream = device.new_stream()
+        storage = words(*range(COUNT)).sync_on(stream)
+
+        def read(context: ExecutionContext) -> Any:
+            array = np.empty(4 * COUNT, np.uint8)
+            arrays.append(weakref.ref(array))
+            with monkeypatch.context() as patch:
+                patch.setattr(Stream, "synchronize", interrupt)
+                staging.fetch(context, storage, array.ctypes.data, array.nbytes, keep=array)
+            return value(array)
+
+        with suppress(KeyboardInterrupt):  # pytest's `raises` would keep the traceback, and with it the array
+            with_context(read).sync_on(stream)
+        gc.collect()
+        assert arrays[0]() is not None, "the device is not done"
+        stream.synchronize()
+        limit = time.monotonic() + 60
+        while arrays[0]() is not None and time.monotonic() < limit:  # another thread ends the run
+            time.sleep(0.001)
+        assert arrays[0]() is None

@@ -93,7 +93,9 @@ def test_a_tensor_may_have_no_axes() -> None:
         (lambda: api.full(1e6, (2,), f16), ArgumentError, "1000000.0 is out of the range of f16"),
         (lambda: untyped.arange(2.5), ArgumentTypeError, "arange: shape: "),
         (lambda: untyped.arange((2, 3)), ArgumentError, "arange: length: expected one number, got (2, 3)"),
-        (lambda: api.arange(129, i8), ArgumentError, "arange: value: 128 is no value of i8"),
+        (lambda: api.arange(129, i8), ArgumentError, "arange: the last element: 128 is no value of i8"),
+        (lambda: api.eye(-1), ArgumentError, "eye: shape: axis 0 of (-1, -1) is negative"),
+        (lambda: api.eye_rect(2, -1), ArgumentError, "eye_rect: shape: axis 1 of (2, -1) is negative"),
         (lambda: api.arange(70_000, f16), ArgumentError, "69999 is out of the range of f16"),
     ],
 )  # fmt: skip

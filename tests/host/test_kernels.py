@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from cuda_async.testing import wait_all_idle
 from cutile import api, bf16, f32, i64, u8
 from cutile.dtypes import DTypeLike
 from cutile.errors import ArgumentError
+from cutile.host import creation
 from cutile.host.kernels import convert_to_new, count_onto, gather_onto, gather_to_new, scan_op
 
 
@@ -83,6 +85,28 @@ def test_gather_refuses_what_it_cannot_do() -> None:
     flat = source.reshape(-1)
     with pytest.raises(OwnershipError, match="the same operation"):
         gather_onto(flat.__kernel_input__(), flat[::-1].__kernel_input__())
+
+
+@pytest.mark.usefixtures("place")
+def test_strided_elements_are_lent_to_their_fill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU. They were lent when the fill ran, which told only then of too many axes."""
+
+    def runs_no_host_code(device: Device) -> bool:
+        return False
+
+    monkeypatch.setattr(creation, "runs_host_code", runs_no_host_code)
+    tensor = api.ones((70, 300), u8).sync()
+    part = tensor[:, ::3].mut
+    op = api.fill(part, 5)
+    assert (op.label(), Path(op.site[0]).name) == ("fill", "test_kernels.py")
+    with pytest.raises(OwnershipError, match="and has not finished"):
+        api.fill(tensor[:2, ::3].mut, 6)
+    assert op.sync() is part
+    expected = np.ones((70, 300), np.uint8)
+    expected[:, ::3] = 5
+    np.testing.assert_array_equal(tensor.to_numpy().sync(), expected)
+    with pytest.raises(ArgumentError, match="writes at most 3 axes"):
+        api.fill(api.ones((2, 3, 4, 10)).sync()[..., ::3].mut, 6)
 
 
 @pytest.mark.gpu

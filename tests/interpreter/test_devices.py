@@ -62,9 +62,11 @@ def test_operands_are_there_when_the_kernel_runs(driver: CheckedDriver) -> None:
 def test_copies_that_come_at_the_end_of_the_run_are_found_out(
     driver: CheckedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def late(context: ExecutionContext, storage: Storage, destination: int, nbytes: int, *, offset: int = 0) -> None:
+    def late(
+        context: ExecutionContext, storage: Storage, destination: int, nbytes: int, *, offset: int, keep: object
+    ) -> None:
         ctypes.memset(destination, 0xDD, nbytes)
-        download(context, storage, destination, nbytes, offset=offset, keep=None)
+        download(context, storage, destination, nbytes, offset=offset, keep=keep)
 
     monkeypatch.setattr(interpreted, "fetch", late)
     y = add(api.zeros((8,), i32).partition((4,)), api.arange(8, i32).sync()).interpret(check=False)

@@ -78,6 +78,48 @@ def test_what_a_turn_or_the_rest_reads_keeps_its_type(loop: str, message: str) -
         launch(read, (y, (4,)), 2, backend="reference")
 
 
+FLOATS = {
+    "p = q; q = q + y.load().reshape(())": (11, 15),
+    "p, q = q, p": (3, 2.5),
+    "p = q; q = 1.5 + j": (2.5, 3.5),
+}
+"""What p = 2.5 and q = 3 become in three iterations where y is 4: q becomes a float, and p takes it from q."""
+
+
+@pytest.mark.parametrize("body", FLOATS)
+@pytest.mark.parametrize("backend", ALL)
+def test_a_float_follows_a_number_that_becomes_one(body: str, backend: Any) -> None:
+    """The first guess of q's type, an integer's, was taken for that of p: `the number 2.5 does not fit beside i32`."""
+    loop = f"for j in range(n):\n        {body}\n    y.store(y.load() * 0 + p + 10 * q)\n"
+    (p, q), y = FLOATS[body], np.full(1, 4, np.float32)
+    launch(kernel(f"def follow(y: Mut, n: i32):\n    p, q = 2.5, 3\n    {loop}"), (y, (1,)), 3, backend=backend)
+    assert y[0] == np.float32(p + 10 * q)
+
+
+@pytest.mark.parametrize(
+    ("loop", "message"),
+    [
+        (
+            "for j in range(n):\n        p = j\n    y.store(y.load() * p)",
+            "'p' has no one type here: it is float 2.5 before",
+        ),
+        (
+            "for j in range(n):\n        y.store(y.load() * p)\n        p = n",
+            "'p' changes its type in the loop: it is float 2.5",
+        ),
+    ],
+)
+def test_a_float_does_not_become_an_integer(loop: str, message: str) -> None:
+    """The error was that the number 2.5 does not fit beside a tile of i32."""
+    with pytest.raises(ct.KernelTypeError, match=message):
+        launch(
+            kernel(f"def rounded(y: Mut, n: i32):\n    p = 2.5\n    {loop}\n"),
+            (np.ones(4, np.float32), (4,)),
+            2,
+            backend="reference",
+        )
+
+
 EMPTY = {
     "loop": "for i in range(0):\n        y.store(1 + y.load())",
     "unrolled": "for i in ct.static_range(N):\n        y.store(1 + y.load())",

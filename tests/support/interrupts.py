@@ -18,7 +18,7 @@ from typing import Any
 import cuda_async
 import cutile
 
-__all__ = ("interleaved", "interrupted")
+__all__ = ("handled", "interleaved", "interrupted")
 
 _FOLDERS = (str(Path(cuda_async.__file__).parent), str(Path(cutile.__file__).parent), threading.__file__)
 _TOOL = 4
@@ -41,6 +41,17 @@ def interrupted(action: Callable[[], object], number: int) -> str | None:
     except KeyboardInterrupt:
         if not places:
             raise
+    return places[0] if places else None
+
+
+def handled(action: Callable[[], object], number: int, handler: Callable[[], object]) -> str | None:
+    """Do something, and call a signal's handler at the place of this number, on the same thread.
+
+    Returns:
+        The place; None where there are fewer.
+    """
+    places: list[str] = []
+    _stop_at(action, number, handler, places)
     return places[0] if places else None
 
 

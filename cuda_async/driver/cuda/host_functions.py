@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from cuda_async.driver.cuda.api import cu
 from cuda_async.driver.cuda.context import PrimaryContext
 from cuda_async.driver.pool import worker_pool
+from cuda_async.errors import ContextError
 from cuda_async.locks import new_lock
 from cuda_async.threads import start_thread
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ("HostFunctions",)
 
-_SLEEP_S = 20e-6  # seconds between two polls
+_SLEEP_S = 20e-6  # seconds between two polls; a sleep of 20 us takes Python about 95 (as in `stream.py`)
 _WORDS = 1024  # words of one allocation: a page of 4 KiB
 
 
@@ -52,10 +53,12 @@ class HostFunctions:
 
     def __init__(self, driver: CudaDriver) -> None:
         self._driver = driver
-        self._new: SimpleQueue[_Entry] = SimpleQueue()  # unlike `Queue`, a signal's handler may put into it at any time
+        self._new: SimpleQueue[_Entry] = SimpleQueue()  # not `Queue`, into which a signal's handler may not always put
         self._lock = new_lock()
         self._thread: threading.Thread | None = None
-        self._words: deque[int] = deque()
+        self._words: deque[int] = (
+            deque()
+        )  # addresses of words that no entry has, though a stream may still wait for one
 
     @property
     def _context(self) -> PrimaryContext:
@@ -66,16 +69,17 @@ class HostFunctions:
 
         Later work of the stream waits until it has returned.
         """
-        if self._thread is None:  # first: behind the wait below, a thread that cannot be started would hang the stream
+        # The thread first: if it cannot be started, the stream must not yet wait for a word that nobody writes.
+        if self._thread is None:
             self._start()
-        stream.errors.used = True
+        stream.errors.used = True  # the stream's next run begins with an object of its own
         word = self._take_word()
         event = self._driver.create_event()
         stream.record(event)
         equal = cu.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
         try:
             self._context.call(cu.cuStreamWaitValue32, stream.handle, word, 1, int(equal))
-            # The stream itself writes 0 when it has passed the word, which is free again then.
+            # When the stream has passed the word it writes 0. The word may then be taken again.
             self._context.call(cu.cuStreamWriteValue32, stream.handle, word, 0, 0)
             self._new.put(_Entry(event, function, word, stream.errors))
         except BaseException:
@@ -96,7 +100,10 @@ class HostFunctions:
         with self._lock:
             # A word that is still 1 was given back by a worker, but its stream has not passed it yet.
             for _ in range(len(self._words)):
-                word = self._words.popleft()
+                try:
+                    word = self._words.popleft()
+                except IndexError:  # a signal's handler, which the lock lets in, has taken the last one
+                    break
                 if ctypes.c_uint32.from_address(word).value == 0:
                     return word
                 self._words.append(word)
@@ -111,7 +118,7 @@ class HostFunctions:
             while not (pending and self._new.empty()):
                 try:
                     pending.append(self._new.get(block=not pending))
-                except Empty:
+                except Empty:  # a second thread, of an interrupted `_start`, has taken it
                     break
             pending = [entry for entry in pending if not self._dispatch(entry)]
             if pending:
@@ -124,17 +131,27 @@ class HostFunctions:
         """
         if not entry.event.query():
             return False
-        worker_pool().put(partial(self._call, entry))
+        try:
+            worker_pool().put(partial(self._call, entry))
+        except ContextError as error:  # the interpreter exits, and the pool takes no more calls: waiters are told
+            if entry.event.failure() is None:
+                entry.errors.error = error
+            self._finish(entry)
         return True
 
     def _call(self, entry: _Entry) -> None:
+        # Behind work that has failed the function is not called. The run's waiters have that failure already.
         if entry.event.failure() is None:
             try:
                 entry.function()
             except BaseException as error:
                 entry.errors.error = error
-        # The word first: a call of the driver, such as closing the event, may wait for another thread's call, such as
-        # loading a module. And that one may wait for this stream.
+        self._finish(entry)
+
+    def _finish(self, entry: _Entry) -> None:
+        """Let the stream go on."""
+        # The word is written before the event is closed. The driver may delay a call, such as the event's end, until
+        # another thread's call is over, such as loading a module. And that call may wait for this stream.
         ctypes.c_uint32.from_address(entry.word).value = 1
         self._words.append(entry.word)
         entry.event.close()

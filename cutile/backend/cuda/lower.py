@@ -34,18 +34,18 @@ from cutile.ops.view import LoadView
 from cutile.passes.fast_math import lower_scaled_mma
 from cutile.passes.redundancy import dce
 
-# Loops of products, as they are written anew ahead of the lowering.
+# Loops of products are written anew ahead of the lowering, in two ways.
 #
-# Loops that do nothing else are made one loop (`flatten`). Products whose operands exceed the registers beside their
-# sums are made two steps of half the depth (`with_half_steps`):
+# A loop that does nothing but run a loop of products is made one loop with it (`flatten`). A product whose operands
+# exceed the registers beside its sums is made two products of half the depth (`with_half_steps`):
 #
 #     a, b = load_tile(x, i, k), load_tile(y, k, j)      a, b = load_tile(x, i, 2 k), load_tile(y, 2 k, j)
 #     acc = mma(a, b, acc)                          -->  acc = mma(a, b, acc)
 #                                                        a, b = load_tile(x, i, 2 k + 1), load_tile(y, 2 k + 1, j)
 #                                                        acc = mma(a, b, acc)
 #
-# Tiles of half the extent lie at twice the index, so nothing else changes. This is for operands that pass through
-# registers: operands in stages take none.
+# Tiles of half the extent lie at twice the index, so nothing else changes. Only operands that pass through registers
+# need this: operands in stages take no registers.
 
 Key = tuple[object, ...]
 """A product by its place and its shape."""
@@ -91,9 +91,10 @@ def with_half_steps(function: Function, products: set[Key]) -> Function:
 
 
 def _chain(value: Value, definitions: Mapping[Value, Op]) -> list[Op]:
-    """The load of an operand and the operations behind it, in order.
+    """The load of an operand, then the permutations and conversions behind it.
 
-    Empty where the operand is no such chain.
+    Empty where the operand has other operations behind its load. It is empty, too, where the kernel may write the
+    tensor: the halves are loaded at the product, and a store may stand between it and the load.
     """
     op, passed = source_of(value, definitions, lambda op: isinstance(op, Permute | Convert))
     stable = isinstance(op, LoadTile) and isinstance(op.x.type, TensorType) and op.x.type.stable
@@ -140,7 +141,7 @@ def flatten(function: Function) -> Function:
 
 
 def _only_loop(outer: For, ones: set[Value]) -> For | None:
-    """The main loop in a loop that else only computes numbers, or None."""
+    """The main loop in a loop that else only computes numbers, if both can be one."""
     *work, end = outer.body.operations
     loops = [op for op in work if isinstance(op, For)]
     if len(loops) != 1 or not all(is_scalar_work(op) for op in work if op not in loops):
@@ -150,12 +151,13 @@ def _only_loop(outer: For, ones: set[Value]) -> For | None:
     if not any(isinstance(op, Mma) for op in nested) or any(isinstance(op, For | While) for op in nested):
         return None
     own = {*outer.body.arguments, *(value for op in work for value in op.results)}
-    steps = all(loop.step in ones for loop in (outer, inner))
+    # The one loop counts up to the product of both counts, which 8 or 16 bits may not hold.
+    counts = all(loop.step in ones and loop.start.tile.dtype.bits >= 32 for loop in (outer, inner))
     carries = inner.carried == outer.body.arguments[1:] and end.operands == inner.results
     bounds = own.isdisjoint((inner.start, inner.stop)) and outer.start.type == inner.start.type
-    # In one loop, nothing has the values with which the inner loop began.
+    # An operation may not read a value as it was when the inner loop began: the one loop does not have it any more.
     apart = all(op is inner or set(outer.body.arguments[1:]).isdisjoint(op.operands) for op in (*work, *nested))
-    return inner if steps and carries and bounds and apart else None
+    return inner if counts and carries and bounds and apart else None
 
 
 def _as_one(outer: For, inner: For, builder: Builder) -> list[Value]:
@@ -190,10 +192,11 @@ MAX_PRODUCT_REGISTERS = 176
 """Registers of a thread for sums and operands. Products that take more get more warps: compilers were seen to spill (16
 x 128 x 64 of bf16 by one warp: 208)."""
 WIDE_SUMS = 64
-"""Registers of a thread for the sums of all products with which half as many warps are better (`_reads_much`)."""
+"""Registers of a thread for the sums of all products, with which half as many warps are faster (`_reads_much`)."""
+# Of 128 registers that a thread has where two blocks share a multiprocessor. With more, compilers were seen to spill.
 SHARED_BLOCK_REGISTERS = {9: 96}
-"""Registers that a product's accumulator and operands may fill where two blocks share a multiprocessor, by major
-compute capability: of the 128 that each thread then has, what compilers leave without spilling. 80 elsewhere."""
+"""Registers of a thread for the accumulator and the operands of a product where two blocks share a multiprocessor, by
+major compute capability; 80 for all others."""
 
 
 def lower(function: Function, target: Target, options: CompileOptions) -> Function:
@@ -203,9 +206,11 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         KernelTypeError: its tiles need more shared memory or registers than there are; names the nearest that fit.
     """
     arch = architecture(target.arch)
+    # bf16 holds the products of elements and scales (`fast_math.py`), and tensor cores multiply it.
     function = flatten(lower_scaled_mma(function, bf16))
     warps = choose_warps(function)
     if options.num_worker_warps is not None:
+        # Layouts spread tiles over a power of two of warps: the number is rounded down (`CompileOptions`).
         warps = 1 << (min(options.num_worker_warps, arch.max_threads // 32).bit_length() - 1)
     function = row_passes(function, warps, arch)
     room = shared_room(arch, options.occupancy or 1)
@@ -215,8 +220,9 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         first, lowered = _within(room, function, warps, arch)
     if options.num_worker_warps is None and _reads_much(lowered, warps):
         by_half_the_warps = _within(room, function, warps // 2, arch)
+        # Only where two blocks share a multiprocessor: by itself, a block of so few warps waits for its operands.
         if by_half_the_warps[1].facts["min_blocks"] > 1:
-            first, lowered = by_half_the_warps
+            first, lowered, warps = *by_half_the_warps, warps // 2
     while deep_products := _too_deep(lowered, arch, options.occupancy or 1):
         function = with_half_steps(function, deep_products)
         first, lowered = _within(room, function, warps, arch)
@@ -235,13 +241,14 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
 def _reads_much(function: Function, warps: int) -> bool:
     """Whether half as many warps would read fewer operands from shared memory.
 
-    Each then has sums of 64 x 64, for which it reads a third less (measured on an H200, bf16, 128 x 128 x 64: 344
-    TFLOP/s with half as many, 320 without). Its sums leave no registers for another tile of their extent, such as a
-    residual.
+    Each warp then has sums of 64 x 64, for which it reads a third less (measured on an H200, bf16, 128 x 128 x 64: 344
+    TFLOP/s with half as many warps, 320 without). The sums of such a warp leave no registers for another tile of their
+    extent, such as a residual.
     """
     layouts = layouts_of(function)
     products = [op for op in function.walk() if isinstance(op, StagedMma)]
     results = {op.result for op in products}
+    # A product that adds to another one's result has the same registers.
     sums = [layouts[op.attributes["layout"]] for op in products if op.acc not in results]
     staged = all(op.dtype.is_half for op in products) and not any(isinstance(op, Mma) for op in function.walk())
     beside = [op.result.tile.size for op in function.walk() if isinstance(op, LoadTile | LoadView)]
@@ -249,7 +256,7 @@ def _reads_much(function: Function, warps: int) -> bool:
     return warps == MAX_MMA_WARPS and staged and wide and max(beside, default=0) < products[0].acc.tile.size
 
 
-def _words(function: Function, definitions: Mapping[Value, Op]) -> list[tuple[Mma, int, int]]:
+def _unstaged(function: Function, definitions: Mapping[Value, Op]) -> list[tuple[Mma, int, int]]:
     """The products that read no stages.
 
     With each, a thread's registers for its sums and for its operands.
@@ -260,18 +267,19 @@ def _words(function: Function, definitions: Mapping[Value, Op]) -> list[tuple[Mm
 
 def _filled(function: Function) -> int:
     """Registers of a thread for the sums of all products and the largest operands."""
-    words = _words(function, {value: op for op in function.walk() for value in op.results})
+    words = _unstaged(function, {value: op for op in function.walk() for value in op.results})
     return sum(sums for _, sums, _ in words) + max((operands for *_, operands in words), default=0)
 
 
 def _within(room: int, function: Function, warps: int, arch: Architecture) -> tuple[Function, Function]:
-    """The function as lowered first, and with as many stages as fit into `room`.
+    """The function lowered twice: with all its stages, and with as many as fit.
 
-    Only the lowered function says how much shared memory it needs beside its stages. With room for fewer than two, it
-    has none.
+    Only a lowered function says how much shared memory it needs beside its stages. So they are taken away one by one
+    until it fits into `room` bytes. One stage alone is none: it would be read and filled by turns.
     """
     first = lowered = OneGroup(function, warps, arch).run()
     while lowered.facts["shared_bytes"] > room:
+        # `stage` is the first byte, the number of stages, and the bytes of each. Held rows need all of theirs.
         stages = [op.stage[1] for op in lowered.walk() if isinstance(op, StageTile) and not op.held]
         if not stages:
             break
@@ -286,8 +294,9 @@ def _occupancy(function: Function, arch: Architecture) -> int:
     287 TFLOP/s with two blocks, 189 with one). Both must fit: half the registers, half the shared memory.
     """
     threads, shared = function.facts["threads"], function.facts["shared_bytes"]
-    # Without definitions, operands count as packed words. If two blocks then spill, the kernel is compiled for one.
-    filled = [sums + operands for _, sums, operands in _words(function, {})]
+    # Without definitions, operands count as packed words: the fewest registers that they may take. If the code for two
+    # blocks spills, `build.py` compiles the kernel anew without asking for two.
+    filled = [sums + operands for _, sums, operands in _unstaged(function, {})]
     fits = 2 * shared <= arch.shared_bytes and 2 * threads * 128 <= arch.registers
     return 2 if filled and fits and max(filled) <= SHARED_BLOCK_REGISTERS.get(arch.major, 80) else 0
 
@@ -297,7 +306,7 @@ def _too_deep(function: Function, arch: Architecture, blocks: int) -> set[Key]:
     definitions = {value: op for op in function.walk() for value in op.results}
     most = registers(arch, function.facts["threads"], blocks) - SPARE_REGISTERS
     keys: set[Key] = set()
-    for op, sums, operands in _words(function, definitions):
+    for op, sums, operands in _unstaged(function, definitions):
         least = operands * step_of(op.a.tile.dtype) // op.a.tile.shape[-1]
         if can_split_step(op, definitions) and sums + least <= most < sums + operands:
             keys.add(key_of(op))
@@ -321,6 +330,7 @@ class OneGroup(LoweringContext):
             self.make_block_ids(lambda axis: TileBlockId(axis=axis))
             self.operations(source.body.operations)
         lowered = Function(source.name, body, source.source, source.file, "cuda")
+        # Threads meet in one reduction of a loop before they come to the memory of another one again, without a fence.
         self.smem.relax(op.body for op in lowered.walk() if isinstance(op, For | While))
         self.smem.place()
         lowered.facts = self.facts(threads=self.warps * 32, min_blocks=self._blocks)

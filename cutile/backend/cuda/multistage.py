@@ -29,7 +29,8 @@ def begin(context: LoweringContext, op: For, max_stages: int) -> RunningLoop | N
         return None
     # Padding as tiles are read adds instructions. A kernel that only reads is bound by those, and is faster without
     # such loads ahead (an H200: cross entropy of 32000 at 0.62 of reading with them, 0.72 without; softmax in pieces,
-    # which writes too, at 0.58 of a copy with them, 0.46 without).
+    # which writes too, at 0.58 of a copy with them, 0.46 without). Products read stages as they were
+    # copied, without padding.
     pads = not context.products and any(isinstance(each, StoreView) for each in context.function.walk())
     loop = Loop(op, context.layouts, context.definitions, context.is_constant, context.arch, max_stages, pads)
     plan = plan_multistage(loop)
@@ -44,8 +45,9 @@ class RunningLoop:
         iteration: the number of the iteration, from 0 on.
         blocks: thread blocks on a multiprocessor that its shared memory is planned for; 0 leaves it open.
         met: whether threads have met in this iteration.
-        registers: the tiles that were loaded for this iteration into registers.
-        elsewhere: whether operations are lowered for another iteration, and so as outside of the loop.
+        registers: the tiles that were loaded ahead into registers, for this iteration.
+        elsewhere: whether operations are lowered for another iteration (`_at`). They are then lowered like those of no
+            such loop: `lower` leaves them to its caller.
     """
 
     place: Span
@@ -74,6 +76,7 @@ class RunningLoop:
         # The number of an iteration chooses its stage. A loop over 0, 1, 2, ... has the number in its variable.
         counted = loop.counts and start.type == zero.type
         self.iteration = first = start if counted else zero
+        # Without a barrier behind it: threads meet in each iteration before its first product.
         for product, sides in plan.products.items():
             self._put(product, [side for side in sides if side.outside], zero)
         # One group of copies for each iteration that the loop would have had to run before its first one.
@@ -89,11 +92,14 @@ class RunningLoop:
             self.registers = dict(zip(self._by_registers, carried, strict=False))
             builder.location = op.location
             if plan.stages:
+                # The wait stands at the line of the first product, or else of the first load. `meets` is True for a
+                # barrier here, False for none in an iteration, or the product at which threads meet.
                 builder.location = next(iter(plan.products or plan.loads)).location
                 builder.add(StageWait(pending=plan.pending, meet=plan.meets is True))
             if not isinstance(plan.meets, Mma):  # else `_staged_mma` does, at that product
                 self._meet()
-            # At the top, so that the iteration's work hides their latency.
+            # At the top, so that the iteration's work hides their latency. In the last iteration they lie past the
+            # loop's end: a load gives zeros at any index outside of the tensor, and nobody reads the tiles.
             following = [self._loaded(load, self._later(arguments[0], 1)) for load in self.registers]
             context.operations(op.body.operations[:-1])
             if counter:
@@ -141,9 +147,9 @@ class RunningLoop:
 
     @contextmanager
     def _at(self, induction: Value, values: Sequence[Value]) -> Generator[None]:
-        """Compute numbers for the iteration of `induction`.
+        """Compute numbers for the iteration in which the loop's variable is `induction`.
 
-        Within the context, they are the lowered values in place of this iteration's.
+        Within the context, `lowered` has them in place of this iteration's.
 
         Args:
             induction: the loop's variable in that iteration.
@@ -192,6 +198,8 @@ class RunningLoop:
         context.builder.location = load.location
         with self._at(induction, [*load.index, *(op.condition for op, _ in ahead.guards)]):
             conditions = [(context.lowered[op.condition], first) for op, first in ahead.guards]
+            # If the step is not a constant, its sign is not known either, nor which comparison to make. Copies past the
+            # end are then made, too, and nobody reads them.
             if self._step and not loop.is_whole:
                 compare = Lt if self._step > 0 else Gt
                 within = context.builder.value(compare(x=induction, y=context.lowered[loop.op.stop]))
@@ -290,7 +298,9 @@ class RunningLoop:
         context, plan, sides = self._context, self._plan, self._plan.products[product]
         if written := [side for side in sides if side.written]:
             self._put(product, written, self.iteration)
-            context.builder.add(Barrier())  # each thread reads what others have written
+            # Each thread reads what others have written. Operands of the iteration before, which others may still read,
+            # lie elsewhere, or were read ahead of this iteration's meeting (`multistage_rules._placed_sides`).
+            context.builder.add(Barrier())
         if not self.met:
             self._meet()
         context.builder.location = product.location
@@ -306,7 +316,7 @@ class RunningLoop:
             swaps=(left.stage.swap, right.stage.swap),
             left=plan.stage_of(left),
             right=plan.stage_of(right),
-            rounds=left.rounds or right.rounds,
+            rounds=left.rounds or right.rounds,  # of both operands: rounding changes no tf32
         )
         context.add(dot, layout=context.layout_name(accumulator))
         self._share(dot)

@@ -202,6 +202,7 @@ class _Rows:
             for value in values[1:]:
                 yield from (((values[0], axis), (value, axis)) for axis in range(len(value.tile.shape)))
         elif isinstance(op, Broadcast):
+            # Without the axes that the broadcast makes longer: they have the same elements in all slices.
             pairs = zip(op.x.tile.shape, op.shape, strict=False)  # a scalar has no axes
             yield from (((op.x, axis), (op.result, axis)) for axis, (x, y) in enumerate(pairs) if x == y)
         elif isinstance(op, Permute):

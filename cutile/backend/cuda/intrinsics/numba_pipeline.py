@@ -1,8 +1,8 @@
 """Numba's way from a generated function to LLVM IR, with the passes it needs.
 
-Generated text is calls of intrinsics, loops, branches and assignments. Numba's passes for closures, `with`, raises,
-literals, inlining and array expressions find nothing there, and each walks the whole function. Without them machine
-code is the same to the byte (docs/benchmarks/compile has the time that this saves).
+Generated text is calls of intrinsics, loops, branches and assignments. Numba has passes for closures, `with`, `raise`,
+literals, inlining and array expressions. They find nothing in such text, and each walks the whole function. Without
+them the machine code is the same to the byte (docs/benchmarks/compile has the time that this saves).
 """
 
 import importlib
@@ -12,10 +12,11 @@ from cutile.backend.common.numba_analyses import fast_analyses, no_collection
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.cuda.toolchain import import_numba_cuda
 
-import_numba_cuda()  # before anything else imports a part of it
+import_numba_cuda()  # first: an import of a part would fail with a NumPy that numba-cuda does not know
 
 
 def _of(module: str) -> Any:
+    """A module of numba-cuda, which has no types."""
     return importlib.import_module(f"numba.cuda.{module}")
 
 
@@ -37,9 +38,10 @@ _lock: Any = _of("core.compiler_lock").global_compiler_lock
 
 @_machinery.register_pass(mutates_CFG=True, analysis_only=False)
 class _TypeInference(_typed.NopythonTypeInference):
-    """Type inference that loads new registrations once before it, and once behind it.
+    """Type inference that looks for new registrations before and behind it only.
 
-    Numba would look for new ones at each call that it types.
+    Numba would look for them at each call that it types. Typing a call may register an implementation, which the passes
+    behind this one look up.
     """
 
     _name = "cutile_type_inference"
@@ -83,13 +85,13 @@ class _Pipeline(_compiler.CUDACompiler):
         return [passes]
 
 
-def numba_library(function: Any, name: str, kinds: tuple[Any, ...], arch: Architecture) -> Any:
+def numba_library(function: Any, name: str, types: tuple[Any, ...], arch: Architecture) -> Any:
     """The code library with a function's LLVM IR for an architecture.
 
     Args:
         function: a Python function, generated.
         name: of the symbol.
-        kinds: Numba's types of its parameters.
+        types: Numba's types of its parameters.
         arch: the architecture.
     """
     flags = _flags()
@@ -97,22 +99,23 @@ def numba_library(function: Any, name: str, kinds: tuple[Any, ...], arch: Archit
     flags.no_cpython_wrapper = True  # nobody calls the function from Python
     flags.no_cfunc_wrapper = True
     flags.error_model = "numpy"  # no exceptions: division by zero gives what NumPy gives
-    flags.nvvm_options = {"opt": 3}
     flags.compute_capability = arch.capability
     typing, target = _target.typing_context, _target.target_context
+    # The modules in which `fast_analyses` replaces functions, and Numba's type of functions.
     fast = fast_analyses(_analysis, _ssa, _postproc, _types.Function, _base)
+    # The override has Numba look up implementations for CUDA, and not for the CPU.
     with _lock, no_collection(), fast, _utils.numba_target_override():
         result = _compiler.compile_extra(
             typingctx=typing,
             targetctx=target,
             func=function,
-            args=kinds,
+            args=types,
             return_type=_types.void,
             flags=flags,
             locals={},
             pipeline_class=_Pipeline,
-            call_conv=_convention(target),
+            call_conv=_convention(target),  # of C: a kernel returns nothing, and takes its parameters as they are
             abi_info={"abi_name": name},
         )
-        result.library.finalize()
+        result.library.finalize()  # gives functions that are linked in a linkage by which they may be dropped
     return result.library
