@@ -10,14 +10,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 import cutile as ct
 from benchmarks.loops.cases import Arms, GraphArm, Loop, OurArm, TorchArm, drawn, poisoned
 from cuda_async import Device
-from cutile import CompileOptions, Const, KernelOp, Mut, Tensor, api, bf16, f32
+from cutile import CompileOptions, Const, KernelOp, Mut, Tensor, api, bf16, f32, u16
 from kernels.convolution import convolution
 from kernels.experts import experts
 from kernels.gemm import facts_of, gemm
 from kernels.gemm_choice import choose
+from kernels.prepacked import prepack, prepacked_weights
 from kernels.quantised import FEW_ROWS, int4_weights, int8_weights
 
 # -- kernels --------------------------------------------------------------------------------------
@@ -236,6 +239,7 @@ class Quantised:
         groups: of 64 of K, which are loaded at once.
         options: of the compilation; launches choose by themselves how many pieces share a tile.
         columns: of the result.
+        prepacked: whether weights lie in the order of threads (`kernels/prepacked.py`); else by columns.
     """
 
     rows: int
@@ -244,11 +248,18 @@ class Quantised:
     groups: int = 2
     options: CompileOptions | None = None
     columns: int = 8192
+    prepacked: bool = False
 
     @property
     def name(self) -> str:
         """Of the case."""
-        return f"int{self.bits}-{self.rows}" + (f"-{self.columns}" if self.columns != DEPTH else "")
+        kind = "prepacked" if self.prepacked else "int"
+        return f"{kind}{self.bits}-{self.rows}" + (f"-{self.columns}" if self.columns != DEPTH else "")
+
+    @property
+    def words(self) -> str:
+        """What is computed."""
+        return f"x @ w^T with {'prepacked ' if self.prepacked else ''}w of {self.bits} bits"
 
 
 DEPTH = 8192
@@ -264,6 +275,14 @@ QUANTISED = (
     Quantised(128, 4, (128, 128)),
     Quantised(16, 4, (16, 64), groups=4, options=TWICE),
     Quantised(16, 4, (16, 256), groups=4, columns=28672),
+    Quantised(4096, 8, (256, 128), prepacked=True),
+    Quantised(128, 8, (128, 128), prepacked=True),
+    Quantised(16, 8, (16, 64), options=TWICE, prepacked=True),
+    Quantised(16, 8, (16, 64), groups=4, options=TWICE, columns=28672, prepacked=True),
+    Quantised(4096, 4, (256, 128), prepacked=True),
+    Quantised(128, 4, (128, 128), prepacked=True),
+    Quantised(16, 4, (16, 64), groups=4, options=TWICE, prepacked=True),
+    Quantised(16, 4, (16, 256), groups=4, columns=28672, prepacked=True),
 )
 ROTATING_BYTES = 1 << 28
 """Of weights that rotate where rows are few: more than fit the L2 cache, by far."""
@@ -283,6 +302,8 @@ def quantised_arms(torch: Any, how: Quantised) -> Arms:
         whole = torch.cat((halves & 15, halves >> 4), 2).reshape(n, k).double() - 8
     wide = (whole * scale.double().repeat_interleave(64, 0).T).bfloat16()
     kernel, weights = (int8_weights, w.view(torch.int8)) if how.bits == 8 else (int4_weights, w)
+    if how.prepacked:
+        kernel, weights = prepacked_weights, torch.from_numpy(prepack(weights.cpu().numpy()).view(np.int16)).cuda()
     copies = [weights, *(weights.clone() for _ in range(_rotating(how.rows, weights) - 1))]
     wides = [wide, *(wide.clone() for _ in range(_rotating(how.rows, wide) - 1))]
     exact = x.double() @ wide.double().T
@@ -290,7 +311,10 @@ def quantised_arms(torch: Any, how: Quantised) -> Arms:
 
     def quantised(number: int, out: Tensor) -> KernelOp:
         at_once = {"GROUPS": how.groups, "LEFT": how.groups if how.tile[0] < FEW_ROWS else 1}
-        op = kernel(out.mut.partition(how.tile), left, api.from_dlpack(copies[number]), by, **at_once)
+        stored = api.from_dlpack(copies[number])
+        if how.prepacked:  # torch's arrays of 16 bits have signs
+            at_once["BITS"], stored = how.bits, stored.reinterpret(u16, stored.shape)
+        op = kernel(out.mut.partition(how.tile), left, stored, by, **at_once)
         return op if how.options is None else op.compile_options(how.options)
 
     def plain(number: int, out: Tensor) -> KernelOp:
@@ -344,7 +368,7 @@ CASES = (
     *(
         Loop(
             how.name,
-            f"x @ w^T with w of {how.bits} bits, {how.rows} x {how.columns} x {DEPTH}, bf16",
+            f"{how.words}, {how.rows} x {how.columns} x {DEPTH}, bf16",
             2 * how.rows * how.columns * DEPTH,
             partial(quantised_arms, how=how),
         )
