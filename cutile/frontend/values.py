@@ -350,6 +350,10 @@ def to_tile(value: Any) -> str:
         return "Load one of its tiles first: part.load(index)."
     if isinstance(value, tuple):
         return "It is a tuple: take an item of it, or unpack it."
+    if isinstance(value, Range):
+        return "A range is for loops: compare with its bounds, or make a tuple of constants, tuple(range(3))."
+    if isinstance(value, enum.Enum):
+        return "It is no number: take its .value, or have Python combine members, ct.static_eval(Flags.A | Flags.B)."
     if isinstance(value, Method) or callable(value):
         return "Call it: the parentheses are missing."
     if value is None:
