@@ -274,7 +274,7 @@ class _Merge:
 
         Nothing is built where there are no phis, and each side's block has one operation alone, its yield.
         """
-        builder = self.frame.builder
+        frame, builder = self.frame, self.frame.builder
         for side in self.sides:
             with builder.within(side.block):
                 builder.yield_(*side.yields)
@@ -285,6 +285,7 @@ class _Merge:
             for value, (_, name, sides) in zip(results, self.phis, strict=True):
                 value.name = name
                 self._mark_weak(value, [each for each in sides if each is not None])
+                frame.compilation.bare.note_choice(self.condition, sides, value)
         flow.taken = {exit: results[flag.at] if isinstance(flag, _Phi) else flag for exit, flag in flow.taken.items()}
         return {name: self._resolved(value, results) for name, value in merged.items()}
 

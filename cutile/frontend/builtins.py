@@ -390,7 +390,8 @@ def _len(frame: Frame, x: Any) -> Any:
         return len(items_of(x))
     if isinstance(x, Range) and all(isinstance(bound, int) for bound in (x.start, x.stop, x.step)):
         return length_of(x.start, x.stop, x.step)
-    frame.type_error(f"len() of {describe(x)}", remedy="Use x.shape[axis].")
+    remedy = "range(n) has max(n, 0) items." if isinstance(x, Range) else "Use x.shape[axis]."
+    frame.type_error(f"len() of {describe(x)}", remedy=remedy)
 
 
 def _latency(frame: Frame, turns: Any) -> Any:

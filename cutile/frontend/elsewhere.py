@@ -5,6 +5,7 @@ A name in these tables is unknown all the same. A message says what to write in 
 
 from __future__ import annotations
 
+import enum
 import functools
 import random
 import re
@@ -472,6 +473,10 @@ def for_function(function: Any) -> str | None:
         return "Write a lambda, lambda t: helper(2, t), or make the partial outside of the kernel."
     if function in (map, filter):
         return f"Write a comprehension: [helper(item) for item in items{' if wanted(item)' * (function is filter)}]."
+    if isinstance(function, enum.EnumMeta):
+        return f"Name the member: {function.__name__}.{next(iter(function.__members__), 'NAME')}."
+    if function is dict:
+        return "Write {key: value, ...}, or a comprehension: {key: value for key, value in items}."
     wrapped = cast("Any", function)
     if isinstance(getattr(wrapped, "py_func", None), types.FunctionType):
         return "A kernel compiles plain functions: have it call the one behind, function.py_func, named outside of it."

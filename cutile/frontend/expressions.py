@@ -273,6 +273,8 @@ def _in_place_of_brackets(owner: Any) -> str:
         return "x.load_tile(shape, index) loads a tile, ct.gather(x, index) single elements."
     if isinstance(owner, MutRef):
         return "y.load() loads the block's own tile, ct.gather(y, index) single elements."
+    if isinstance(owner, Range):
+        return "An item of range(start, stop, step) is start + index * step; tuple(range(...)) of constants has all."
     return "Load a tile first."
 
 

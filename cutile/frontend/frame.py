@@ -350,10 +350,8 @@ class Frame:
     def emit(self, op: Op, name: str = "") -> Value:
         """Append an operation and return its only result."""
         bare = self.compilation.bare
-        # A bare float that becomes an f64 is computed anew in f64: its f32 is too coarse.
-        if isinstance(op, Convert) and bare.becomes(op.x, op.dtype):
-            exact = bare.exact(op.x, self.builder.value)
-            assert exact is not None, "it is a bare float"
+        # A bare float is converted from the number that was written: its f32 is rounded already.
+        if isinstance(op, Convert) and (exact := bare.converted(op, self.builder.value)) is not None:
             return exact
         value = self.builder.value(op, name)
         bare.follow(op, value)

@@ -25,6 +25,7 @@ from cutile.frontend.structure import (
     children,
     compared_items,
     define_operator,
+    has_own_truth,
     kind_of,
     leaves,
     own_equality,
@@ -439,8 +440,10 @@ def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
 def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
     """`<op> value`."""
     value = plain(value)
-    if kind is ast.Not and isinstance(value, _IN_MEMORY):
-        truth(frame, value)  # raises, as `if x:` does
+    if kind is ast.Not and isinstance(value, Record) and not has_own_truth(value):
+        return False  # any object is true
+    if kind is ast.Not and isinstance(value, (*_IN_MEMORY, Record, tuple)):
+        return not truth(frame, value)  # raises where `if x:` does
     if own := own_method(frame, value, OWN_PREFIXES.get(kind, "")):
         return frame.invoke(own, value, node=frame.node)
     if not is_tile(value):

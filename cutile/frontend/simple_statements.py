@@ -15,7 +15,7 @@ from cutile.frontend.flow import Exit
 from cutile.frontend.frame import RETURNED, Frame
 from cutile.frontend.operators import is_number
 from cutile.frontend.structure import children, gone_through, leaves, same_constants
-from cutile.frontend.values import ListItems, Table, TensorRef, Undefined, describe, is_tile, items_of
+from cutile.frontend.values import ListItems, Range, Table, TensorRef, Undefined, describe, is_tile, items_of
 from cutile.ir.core import Value
 
 
@@ -59,7 +59,9 @@ def assign(frame: Frame, target: ast.expr, value: Any) -> None:
 def _unpack(frame: Frame, target: ast.Tuple | ast.List, value: Any) -> None:
     if not isinstance(value, tuple | str):
         remedy = "Only tuples unpack." + (
-            ""
+            " tuple(range(3)) is one."
+            if isinstance(value, Range)
+            else ""
             if not is_tile(value)
             else " A scalar is one number."
             if value.tile.is_scalar

@@ -21,7 +21,7 @@ from cutile.frontend.inline import define, with_statement
 from cutile.frontend.logic import changed, conjunction, is_cheap, settled
 from cutile.frontend.operators import truth
 from cutile.frontend.simple_statements import assign, break_statement, continue_statement, refuse, return_statement
-from cutile.frontend.structure import children, field_names
+from cutile.frontend.structure import children, field_names, own_in_place
 from cutile.frontend.values import FAULTY, ListItems, MutRef, Record, Table, describe, is_tile, items_of
 from cutile.ir import Value
 from cutile.ops.arith import And, Not, Or
@@ -386,7 +386,10 @@ def _augmented(frame: Frame, node: ast.AugAssign) -> None:
         name, operator = node.target.id, operators.SPELLING[type(node.op)]
         remedy = f"Write {name}.store({name}.load() {operator} ...): the tile is loaded, and stored again."
         frame.type_error(f"{operator}=: cannot use a {describe(old)}", node.target, remedy)
-    value = operators.binary(frame, type(node.op), old, evaluate(frame, node.value))
+    right = evaluate(frame, node.value)
+    value = own_in_place(frame, type(node.op), old, right)
+    if value is NotImplemented:
+        value = operators.binary(frame, type(node.op), old, right)
     if isinstance(old, ListItems) and isinstance(value, tuple):
         name, operator = node.target.id, operators.SPELLING[type(node.op)]
         if len(old.holders) > 1:

@@ -192,6 +192,18 @@ def own_operator(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> An
     return NotImplemented
 
 
+def own_in_place(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
+    """`left <op>= right` by `__iadd__` or its kin; NotImplemented without one."""
+    name = _OWN_OPERATORS[kind][0].replace("__", "__i", 1)
+    own = own_method(frame, left, name)
+    return NotImplemented if own is None else frame.invoke(own, left, right, node=frame.node)
+
+
+def has_own_truth(value: Record) -> bool:
+    """Whether a dataclass says itself which of its objects are true."""
+    return any(inspect.getattr_static(value.kind, name, None) is not None for name in ("__bool__", "__len__"))
+
+
 def define_operator(kind: type[ast.AST], value: Record) -> str:
     """The remedy where a dataclass has no method for an operator.
 

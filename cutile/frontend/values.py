@@ -7,12 +7,13 @@ of the IR. All else is of a class below.
 from __future__ import annotations
 
 import ast
+import enum
 import types
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, is_dataclass
 from typing import Any, TypeGuard
 
-from cutile.dtypes import DTypeLike, DTypeMeta, f32, f64
+from cutile.dtypes import DTypeLike, DTypeMeta, f4e2m1fnx2, f32, f64
 from cutile.errors import Location, as_text
 from cutile.ir import Constant, Op, TileType, Value
 from cutile.language.variable import DeviceVariable
@@ -349,6 +350,10 @@ def to_tile(value: Any) -> str:
         return "Load one of its tiles first: part.load(index)."
     if isinstance(value, tuple):
         return "It is a tuple: take an item of it, or unpack it."
+    if isinstance(value, Range):
+        return "A range is for loops: compare with its bounds, or make a tuple of constants, tuple(range(3))."
+    if isinstance(value, enum.Enum):
+        return "It is no number: take its .value, or have Python combine members, ct.static_eval(Flags.A | Flags.B)."
     if isinstance(value, Method) or callable(value):
         return "Call it: the parentheses are missing."
     if value is None:
@@ -360,23 +365,49 @@ def to_tile(value: Any) -> str:
     return "Operators take tiles, and numbers, strings and tuples that are known now."
 
 
-_KEEP_BARE = (Broadcast, Reshape, Permute, Select, Add, Sub, Mul, Div, Neg, Abs, Max, Min)
+_MOVES = (Broadcast, Reshape, Permute)
+_ROUND_ALIKE = (*_MOVES, Select, Neg, Abs, Max, Min)
+"""Operations that give the same number before rounding to nearest as behind it."""
+
+_KEEP_BARE = (*_ROUND_ALIKE, Add, Sub, Mul, Div)
 """Operations whose results are as bare as their operands."""
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """One of two numbers, which an `if` decides when the kernel runs."""
+
+    condition: Value
+    then: float
+    orelse: float
 
 
 class Bare:
     """Bare floats: f32 values of Python's floats, where nothing written says f32.
 
-    A conversion to f64 does not convert the f32. It computes the float anew, in f64, from the noted operation:
-    `ct.broadcast(math.pi, shape).astype(ct.f64)` is pi to 53 bits.
+    A conversion to another dtype does not convert the f32. It rounds the numbers as they were written, once:
+    `ct.broadcast(math.pi, shape).astype(ct.f64)` is pi to 53 bits. Arithmetic on bare floats is computed anew in f64
+    for an f64 alone; for other dtypes it is that of f32.
     """
 
     def __init__(self) -> None:
-        self._origins: dict[Value, Op] = {}
+        self._origins: dict[Value, Op | _Choice] = {}
 
     def note(self, op: Op, value: Value) -> None:
         """Note the value that `op` made of a number or a weak integer."""
         self._origins[value] = op
+
+    def note_choice(self, condition: Value, sides: tuple[Any, Any], value: Value) -> None:
+        """Note the result of an `if` whose sides give numbers that are known now."""
+        then, orelse = map(self._number, sides)
+        if _is_f32(value) and then is not None and orelse is not None:
+            self._origins[value] = _Choice(condition, then, orelse)
+
+    def _number(self, side: Any) -> float | None:
+        """A side of an `if` as a number; None for what is no number, or not known now."""
+        origin = self._origins.get(side) if isinstance(side, Value) else side
+        number: Any = origin.value if isinstance(origin, Constant) else origin
+        return float(number) if type(number) in (int, float) else None
 
     def follow(self, op: Op, value: Value) -> None:
         """Note the result of an operation whose float operands are all bare."""
@@ -385,22 +416,72 @@ class Bare:
             if floats and all(each in self._origins for each in floats):
                 self._origins[value] = op
 
-    def exact(self, value: Value, emit: Callable[[Op], Value]) -> Value | None:
-        """A bare float computed anew in f64; None for any other value."""
-        op = self._origins.get(value)
-        if op is None:
+    def converted(self, conversion: Convert, emit: Callable[[Op], Value]) -> Value | None:
+        """The conversion of a bare float, rounded once.
+
+        None for any other value, and for arithmetic that is rounded to f32.
+        """
+        if conversion.x not in self._origins or not self._rounds_once(conversion.x, conversion, {}):
             return None
-        if isinstance(op, Constant):
-            return emit(Constant(value=op.value, dtype=f64, shape=op.shape))
-        if isinstance(op, Convert):
-            return emit(Convert(x=op.x, dtype=f64))
-        # Operands that are not f32, such as a condition, stay as they are.
-        operands = [each if not _is_f32(each) else self.exact(each, emit) or each for each in op.operands]
-        return emit(op.copy_with(operands, (), ()))
+        return self._anew(conversion.x, conversion, emit, {})
+
+    def _rounds_once(self, value: Value, conversion: Convert, answers: dict[Value, bool]) -> bool:
+        """Whether the conversion may be that of the numbers behind a bare float.
+
+        Args:
+            value: the bare float.
+            conversion: its conversion.
+            answers: those given before, by value.
+        """
+        if value not in answers:
+            dtype, op = conversion.dtype, self._origins[value]
+            if isinstance(op, Constant):
+                answers[value] = dtype is not f4e2m1fnx2  # pairs, whose error names f32
+            elif isinstance(op, _Choice):
+                answers[value] = dtype.computes
+            elif isinstance(op, Convert):
+                answers[value] = dtype.is_float  # an integer of another width would take the low bits
+            else:
+                # Directed roundings differ behind a sign, and dtypes that are only stored have no arithmetic.
+                is_alike = dtype.is_float and dtype.computes and conversion.rounding is None
+                kinds = _KEEP_BARE if dtype is f64 else _ROUND_ALIKE if is_alike else _MOVES
+                floats = filter(_is_f32, op.operands)
+                answers[value] = isinstance(op, kinds) and all(
+                    self._rounds_once(operand, conversion, answers) for operand in floats
+                )
+        return answers[value]
+
+    def _anew(
+        self, value: Value, conversion: Convert, emit: Callable[[Op], Value], values: dict[Value, Value]
+    ) -> Value:
+        """A bare float in the conversion's dtype, of the numbers as written."""
+        if value not in values:
+            dtype, rounding, op = conversion.dtype, conversion.rounding, self._origins[value]
+            if isinstance(op, Constant):
+                values[value] = _rounded(Constant(value=op.value, dtype=f64, shape=op.shape), conversion, emit)
+            elif isinstance(op, _Choice):
+                numbers = (Constant(value=number, dtype=f64, shape=()) for number in (op.then, op.orelse))
+                then, orelse = (_rounded(number, conversion, emit) for number in numbers)
+                values[value] = emit(Select(condition=op.condition, x=then, y=orelse))
+            elif isinstance(op, Convert):
+                values[value] = emit(Convert(x=op.x, dtype=dtype, rounding=rounding))
+            else:
+                # Operands that are not f32, such as a condition, stay as they are.
+                operands = [self._anew(x, conversion, emit, values) if _is_f32(x) else x for x in op.operands]
+                values[value] = emit(op.copy_with(operands, (), ()))
+        return values[value]
 
     def becomes(self, value: Value, dtype: DTypeLike) -> bool:
         """Whether a value is a bare float that may become an f64."""
         return dtype is f64 and value in self._origins
+
+
+def _rounded(number: Constant, conversion: Convert, emit: Callable[[Op], Value]) -> Value:
+    """A number of f64, converted."""
+    exact = emit(number)
+    if conversion.dtype is f64:
+        return exact
+    return emit(Convert(x=exact, dtype=conversion.dtype, rounding=conversion.rounding))
 
 
 def _is_f32(value: Value) -> bool:

@@ -339,11 +339,9 @@ def to_live(session: Session, meaning: Any) -> Any:
     """The live object for a value of the front end."""
     if isinstance(meaning, EagerValue) and isinstance(meaning.type, TileType):
         return LiveTile(session, meaning)
-    if isinstance(meaning, Range):
-        return session.iterate(meaning)
     if type(meaning) is tuple or isinstance(meaning, ListItems | IteratorItems):
         return tuple(to_live(session, each) for each in meaning)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
-    if isinstance(meaning, Method) or type(meaning).__module__ == "cutile.frontend.values":
+    if isinstance(meaning, Method | Range) or type(meaning).__module__ == "cutile.frontend.values":
         return LiveObject(session, meaning)
     return meaning
 

@@ -22,7 +22,7 @@ import numpy as np
 from cutile.backend.reference.interpret import Walker
 from cutile.errors import Location, PaddingWarning
 from cutile.ir import Effect, Op, TileType, Value
-from cutile.ops.arith import Div
+from cutile.ops.arith import Add, And, Div, Max, Min, Mul, Or, Sub
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Select
 from cutile.ops.matmul import Mma
@@ -36,6 +36,10 @@ Array = np.ndarray[Any, Any]
 
 _MOVES = (Broadcast, Cat, Extract, Permute, Reshape)
 """Operations that move elements and compute nothing."""
+
+
+_SUMS = (Add, Sub, Max, Min, Mul, Or, And)
+"""Operations by which a loop over tiles folds elements, each in its own place of a tile."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class Padding:
         self._of: dict[int, Padded] = {}  # by the value's `id`, which no other value gets while `_alive` holds it
         self._sums: dict[int, Summed] = {}  # likewise
         self._elements: set[int] = set()  # likewise: the values that depend on elements of memory
+        self._lanes: dict[int, frozenset[str]] = {}  # likewise: the tensors that have an element in each place
         self._alive: list[Value] = []
         self._warned: set[tuple[str, int, int]] = set()
 
@@ -83,10 +88,12 @@ class Padding:
         self._of.clear()
         self._sums.clear()
         self._elements.clear()
+        self._lanes.clear()
         self._alive.clear()
 
     def loaded(self, op: Op, tensor: str, outside: Array) -> None:
         """Note the elements of a loaded tile that lie outside of the tensor."""
+        self._lanes[id(op.results[0])] = frozenset({tensor})
         if outside.any():
             self._note(op.results[0], Padded(outside, frozenset({tensor}), np.zeros_like(outside)))
 
@@ -97,6 +104,7 @@ class Padding:
             self._alive += op.results
         if op.effect_of is not Effect.NONE or not op.results:
             return
+        self._follow_lanes(op)
         if not self._of:
             return
         self._follow_sums(op, walker)
@@ -109,6 +117,16 @@ class Padding:
         for result, mask in zip(op.results, self._masks(op, operands, walker, names), strict=True):
             if mask is not None and mask.any():
                 self._note(result, Padded(mask, names, self._constant_elements(op, result, walker) & ~mask))
+
+    def _follow_lanes(self, op: Op) -> None:
+        """Note the tensors whose elements a result has, each in its own place.
+
+        Sums that a loop carries are such results.
+        """
+        names = frozenset[str]().union(*(self._lanes.get(id(each), ()) for each in op.operands))
+        moves = isinstance(op, _MOVES) and not isinstance(op, Broadcast)
+        if names and (moves or _is_by_element(op)):
+            self._lanes.update((id(result), names) for result in op.results)
 
     def _constant_elements(self, op: Op, result: Value, walker: Walker) -> Array:
         """The elements of a result that depend on no tensor."""
@@ -179,9 +197,9 @@ class Padding:
             self._compare(op, ~mask, operands, walker, names)
             return [mask] * len(op.results)
         if isinstance(op, Mma):
-            real = _products_of_elements(op, operands)
+            real, padded = _products_of_elements(op, operands, walker)
             self._compare(op, real, {each: operands[each] for each in (op.a, op.b) if each in operands}, walker, names)
-            return [~real]
+            return [padded]
         if isinstance(op, Sort | TopK):
             return self._in_order(op, operands[op.x], walker)
         if isinstance(op, TakeAlongAxis):
@@ -198,8 +216,28 @@ class Padding:
             masks = none | {each: operands[each].mask for each in none if each in operands}
             marks = {each: mask.astype(each.tile.dtype.numpy) for each, mask in masks.items()}
             return [array.astype(np.bool_) for array in _results_with(op, walker, marks)]
-        shapes = {value.type.shape for value in (*op.operands, *op.results) if isinstance(value.type, TileType)}
-        return [_any_padding(operands) if len(shapes) == 1 else None] * len(op.results)
+        if not _is_by_element(op):
+            return [None] * len(op.results)
+        mask = _any_padding(operands)
+        return [mask & ~self._unchanged(op, operands, walker) if isinstance(op, _SUMS) else mask] * len(op.results)
+
+    def _unchanged(
+        self, op: Add | Sub | Max | Min | Mul | Or | And, operands: Mapping[Value, Padded], walker: Walker
+    ) -> Array:
+        """Where padding leaves a sum of the same tensor's elements as it was.
+
+        A loop over tiles adds up elements in each place of a tile, and its last tile adds padding to some of the sums.
+        These are sums of elements still.
+        """
+        unchanged = np.zeros(op.result.tile.shape, np.bool_)
+        for padding, total in ((op.y, op.x), (op.x, op.y))[: 1 if isinstance(op, Sub) else 2]:
+            padded = operands.get(padding)
+            if padded is None or not padded.tensors <= self._lanes.get(id(total), frozenset()):
+                continue
+            before, behind = walker.values[total], walker.values[op.result]
+            same = (before == behind) | ((before != before) & (behind != behind))
+            unchanged |= padded.mask & same & (~operands[total].mask if total in operands else True)
+        return unchanged
 
     def _in_order(self, op: Sort | TopK, padded: Padded, walker: Walker) -> Sequence[Array]:
         """The mask of tiles in order.
@@ -301,13 +339,27 @@ def _without_elements(mask: Array, axis: int, operands: Mapping[Value, Padded]) 
     return np.asarray((mask | constant).all(axis=axis))
 
 
-def _products_of_elements(op: Mma, operands: Mapping[Value, Padded]) -> Array:
-    """Which elements of a product have a term without padding."""
-    a, b = (
-        (~operands[each].mask if each in operands else np.ones(each.tile.shape, np.bool_)).astype(np.float32)
-        for each in (op.a, op.b)
-    )
-    return np.asarray(a @ b > 0)
+def _is_by_element(op: Op) -> bool:
+    """Whether all operands and results have one shape."""
+    return len({value.type.shape for value in (*op.operands, *op.results) if isinstance(value.type, TileType)}) == 1
+
+
+def _products_of_elements(op: Mma, operands: Mapping[Value, Padded], walker: Walker) -> tuple[Array, Array]:
+    """Elements of a product with a term free of padding, and others with padding.
+
+    Zeros that a mask has put among padding are no terms: they add nothing, whatever they are multiplied by.
+    """
+    masks: list[Array] = []
+    terms: list[Array] = []
+    for value in (op.a, op.b):
+        none = np.zeros(value.tile.shape, np.bool_)
+        padded = operands.get(value)
+        zeros = none if padded is None else padded.constant & (walker.values[value] == 0)
+        masks.append((none if padded is None else padded.mask).astype(np.float32))
+        terms.append((~zeros).astype(np.float32))
+    real = (terms[0] - masks[0]) @ (terms[1] - masks[1]) > 0
+    padding = masks[0] @ terms[1] + terms[0] @ masks[1] > 0
+    return np.asarray(real), np.asarray(padding & ~real)
 
 
 def _identity(op: Op, value: Value) -> Any:

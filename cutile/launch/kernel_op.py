@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from functools import partial
 from typing import Any, cast
 
@@ -29,7 +30,7 @@ from cutile.backend.interface import CompileOptions, Target
 from cutile.compile.declared import checked_options
 from cutile.compile.driver import Request
 from cutile.compile.kernels import Plan
-from cutile.errors import ArgumentError, GenericsError, LaunchError, MissingGenericsError
+from cutile.errors import ArgumentError, GenericsError, LaunchError, MissingGenericsError, own_keywords
 from cutile.launch.arguments import Checked, carried, give_back, is_op, without_elements
 from cutile.launch.bound import BoundLaunch
 from cutile.launch.checks import Grid, check_grid
@@ -266,6 +267,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
         """
         return self.grid(grid)
 
+    @own_keywords({each.name: f"write ct.CompileOptions({each.name}=...)" for each in fields(CompileOptions)})
     def compile_options(self, options: CompileOptions) -> KernelOp:
         """Set hints for the compiler.
 

@@ -18,6 +18,8 @@ from cutile.ir import ANY_TILE, SCALAR_BOOL, Constant, Effect, Op, Type, Value, 
 from cutile.ops.arith import And
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Eq, Ge, Gt, Le, Lt, Ne
+from cutile.ops.reduce import ReduceMax, ReduceMin
+from cutile.ops.shape import Reshape
 
 _SPEC = r"(?P<align>[<>]?)(?P<sign>[+]?)(?P<zero>0?)(?P<width>\d*)(?P<digits>(\.\d+)?)(?P<kind>[dxXeEfgG]?)"
 _KINDS = {"int": "d", "uint": "dxX", "float": "gfeEG", "bool": ""}
@@ -206,4 +208,14 @@ def _name(value: Value, definitions: Mapping[Value, Op]) -> str:
 
 def _is_told(value: Value, definitions: Mapping[Value, Op]) -> bool:
     tile = value.tile
-    return tile.is_scalar and tile.dtype.is_integer and not isinstance(definitions.get(value), Constant)
+    if not tile.is_scalar or not tile.dtype.is_integer:
+        return False
+    return not isinstance(definitions.get(value), Constant) and not _is_of_bools(value, definitions)
+
+
+def _is_of_bools(value: Value, definitions: Mapping[Value, Op]) -> bool:
+    """Whether an integer says only whether all, or any, of some bools are true."""
+    op = definitions.get(value)
+    while isinstance(op, ReduceMax | ReduceMin | Reshape):
+        op = definitions.get(op.x)
+    return isinstance(op, Convert) and op.x.tile.dtype.is_bool

@@ -1,5 +1,7 @@
 """Every mistake has its message, a caret under the expression, and a remedy: read the golden files in review."""
 
+import dataclasses
+import enum
 import functools
 import itertools
 import linecache
@@ -60,6 +62,23 @@ class ChangingObject:
         return t
 
 
+class Shade(enum.Flag):
+    """Members of an enum, which a kernel names."""
+
+    LIGHT = 1
+    DARK = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Switch:
+    """An object that is false, whatever it holds."""
+
+    value: float
+
+    def __bool__(self) -> bool:
+        return False
+
+
 class Dispatched:
     """A function that another compiler has wrapped, as `numba.njit` does."""
 
@@ -85,6 +104,7 @@ def mistake(body: str) -> KernelError:
     text = HELPERS + HEAD + textwrap.indent(body, "    ") + "\n"
     names = {"table": np.zeros(3), "api": api, "Checked": Checked, "cdiv": cdiv, "checked_block": CHECKED_BLOCK}
     names |= {"changing_object": ChangingObject(), "twice_stored": TWICE_STORED, "LIST": [1, 2]}
+    names |= {"Shade": Shade, "Switch": Switch}
     names |= {"random": random, "dispatched": Dispatched(), "VARIABLE": ct.Global(i32, 0)}
     function = define(text, **names, operator=operator, functools=functools, itertools=itertools, __name__=__name__)
     source = take_source(function)

@@ -110,3 +110,22 @@ def test_a_gpus_tensors_are_brought_and_taken_back() -> None:
 @ct.entry
 def double(y: ct.Mut) -> None:
     y.store(2 * y.load())
+
+
+def test_a_range_is_gone_through_again() -> None:
+    text = """
+def twice(numbers):
+    total = 0
+    for i in numbers:
+        total += i
+    for i in numbers:
+        total += 10 * i
+    return total
+def k(out: Mut, x: Tensor):
+    n = x.shape[0]
+    out.store(ct.broadcast(twice(range(n)) + 1000 * twice(range(2)) + 100000 * len(range(2, 20, 5)), (1,)))
+"""
+    for backend in ("interpret", "reference"):
+        y = np.zeros(1, np.int32)
+        launch(kernel(text), (y, (1,)), np.zeros(4, np.float32), backend=backend)
+        assert y.tolist() == [66 + 11000 + 400000]

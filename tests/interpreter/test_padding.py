@@ -160,6 +160,78 @@ def test_padding_that_changes_nothing_is_left_alone(name: str) -> None:
         folded(COUNTS_NOT[name])
 
 
+SUMS_COUNT = {
+    "a mean over tiles": "u = u + (t - 1.0)",
+    "squares of deviations over tiles": "u = u + (t - mean) * (t - mean)",
+    "Welford's means": "u = u + (t - u) / (k + 1)",
+    "products with a number": "u = u + (t + 1.0) * 2.0",
+    "other tensors' elements": "u = u + (t + other)",
+}
+SUMS_COUNT_NOT = {
+    "sums over tiles": "u = u + t",
+    "differences": "u = u - t",
+    "sums of squares": "u += t * t",
+    "sums that fade": "u = 0.5 * u + t",
+    "sums in another type": "u = (u.astype(ct.f64) + t.astype(ct.f64)).astype(f32)",
+    "sums of masked deviations": "u += ct.select(part.inside(k), t - mean, 0.0)",
+    "sums of absolute values in two axes": "u = (u.reshape((2, 4)) + abs(t).reshape((2, 4))).reshape((8,))",
+}
+
+
+def added_up(step: str) -> None:
+    """Fold tiles of 8 into one, and then its elements; the last tile has 5."""
+    text = (
+        "def k(y: Mut, x: Tensor, z: Tensor):\n    part, u = x.partition((8,)), ct.constant(0, (8,), f32)\n"
+        "    mean, other = ct.reduce_sum(part.load(0)) / 8, z.load_tile((8,), (0,))\n"
+        f"    for k in range(ct.num_tiles(part, 0)):\n        t = part.load(k)\n        {step}\n"
+        "    y.store(ct.reduce_sum(u, keepdims=True))\n"
+    )
+    x = np.random.default_rng(0).standard_normal(21, np.float32)
+    kernel(text)(api.zeros((1,)).partition((1,)), x, np.ones(8, np.float32)).interpret().sync()
+
+
+@pytest.mark.parametrize("name", SUMS_COUNT)
+def test_padding_that_changes_a_sum_of_a_loop_is_found(name: str) -> None:
+    with pytest.warns(PaddingWarning, match="reduce_sum: padding counts"):
+        added_up(SUMS_COUNT[name])
+
+
+@pytest.mark.parametrize("name", SUMS_COUNT_NOT)
+def test_padding_that_leaves_the_sums_of_a_loop_is_left_alone(name: str) -> None:
+    """The places to which the last tile adds padding hold elements of the tiles before."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        added_up(SUMS_COUNT_NOT[name])
+
+
+def test_the_largest_of_a_loop_may_stand_where_the_last_tile_has_padding() -> None:
+    text = (
+        "def k(y: Mut, x: Tensor):\n    part = x.partition((8,), padding=ct.padding.NEG_INF)\n"
+        "    u = ct.constant(-f32.inf, (8,), f32)\n"
+        "    for k in range(ct.num_tiles(part, 0)):\n        u = max(u, part.load(k))\n"
+        "    y.store(ct.reduce_max(u, keepdims=True))\n"
+    )
+    x = np.zeros(13, np.float32)
+    x[7] = 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kernel(text)(api.zeros((1,)).partition((1,)), x).interpret().sync()
+
+
+@pytest.mark.parametrize(("rows", "warned"), [("ct.select(inside, ct.exp(t), 0.0)", False), ("ct.exp(t)", True)])
+def test_rows_past_the_edge_that_a_mask_has_made_zeros_are_no_terms_of_a_product(rows: str, warned: bool) -> None:
+    text = (
+        "def k(y: Mut, x: Tensor, z: Tensor):\n    t = x.load_tile((4, 8), (0, 0))\n"
+        "    inside = ct.iota((8,))[None, :] + 0 * ct.iota((4,))[:, None] < x.shape[1]\n"
+        f"    y.store(ct.mma({rows}, z.load_tile((8, 8), (0, 0)) + 1.0, ct.constant(0, (4, 8), f32)))\n"
+    )
+    x, z = np.ones((3, 5), np.float32), np.ones((8, 8), np.float32)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        kernel(text)(api.zeros((3, 8)).partition((4, 8)), x, z).interpret().sync()
+    assert [each.category for each in caught] == [PaddingWarning] * warned
+
+
 LAYOUTS = """
 def layouts(z: Mut, u: Mut, v: Mut, x: Tensor, y: Tensor, *, M: Const, K: Const, N: Const):
     a = x.load_tile((M, K), (0, 0)) if M else x.load_tile((K, z.shape[0]), (0, 0)).transpose()

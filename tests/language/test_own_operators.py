@@ -152,3 +152,60 @@ def test_a_method_that_changes_is_seen() -> None:
     finally:
         kind.__add__ = own
     assert run() == before
+
+
+IN_PLACE = """
+from dataclasses import dataclass
+from typing import Any
+
+
+def number(o):
+    return o.t if isinstance(o, Sum) else o
+
+
+@dataclass(frozen=True)
+class Sum:
+    t: Any
+
+{methods}
+
+
+class Derived(Sum):
+    def __isub__(self, o):
+        return NotImplemented  # so that __sub__ is asked
+
+
+def made(a):
+    return Sum(a), Derived(a + 1)
+"""
+
+
+def in_place_classes() -> Any:
+    """Classes with a method for each operator in place, whose results tell it from the plain one."""
+    lines: list[str] = []
+    for k, name in enumerate(BINARY, 2):
+        # Every third has no operator in place, and Python takes the plain one.
+        for factor, prefix in ((k, ""), (k + 20, "i")):
+            if not prefix or k % 3:
+                lines += [f"    def __{prefix}{name}__(self, o):", f"        return Sum(self.t * {factor} + number(o))"]
+    return define(IN_PLACE.format(methods="\n".join(lines)))
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_an_operator_in_place_calls_the_method_that_python_calls(backend: str) -> None:
+    operands = in_place_classes()
+    # A loop carries values of one class; the methods of a Derived give a Sum.
+    steps = [(subject, spelling) for subject in ("p", "q") for spelling in SPELLED.values()]
+    text = "def own(y: Mut, a: Tensor):\n    z, t = y.partition_mut((1, 4)), a.load_tile((4,), 0)\n    p, q = made(t)\n"
+    for row, (subject, spelling) in enumerate(steps):
+        loop = "    for _ in range(2):\n    " if subject == "p" else ""
+        text += f"    r = {subject}\n{loop}    r {spelling}= t\n    z.store(r.t.reshape((1, 4)), ({row}, 0))\n"
+    x = np.arange(1, 5, dtype=np.int32)
+    with on(backend):
+        y = api.zeros((len(steps), 4), i32).partition((len(steps), 4))
+        got = kernel(text, made=operands)(y, x).first().unpartition().sync().numpy()
+    for row, (subject, spelling) in enumerate(steps):
+        p, q = operands(x)
+        values: dict[str, Any] = {"r": p if subject == "p" else q, "t": x}
+        exec(f"r {spelling}= t\n" * (2 if subject == "p" else 1), {}, values)
+        np.testing.assert_array_equal(got[row], values["r"].t, err_msg=f"{subject} {spelling}= t")

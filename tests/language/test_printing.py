@@ -249,6 +249,17 @@ def test_a_failed_assertion_says_where(backend: str) -> None:
     assert isinstance(caught.value, AssertionError)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("condition", ["t > 0", "(t > 0).all()", "(t > 100).any()", "(t > 0).all() and n > 3"])
+def test_a_failed_assertion_of_elements_tells_no_numbers_of_its_own(backend: str, condition: str) -> None:
+    """Whether all bools are true is the minimum of their integers, which nobody has written."""
+    text = f"def k(y: Mut, n: i32):\n    t = y.load()\n    assert {condition}\n    y.store(t)\n"
+    with on(backend), pytest.raises(KernelAssertionError) as caught:
+        kernel(text)(api.arange(8, i32).partition((8,)), 5).sync()
+    assert "number" not in str(caught.value)
+    assert ("with n = 5" in str(caught.value)) == ("n > 3" in condition)
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [

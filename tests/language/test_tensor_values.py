@@ -311,6 +311,56 @@ def test_bare_floats_are_exact_beside_f64(backend: str) -> None:
     np.testing.assert_array_equal(got, wanted)
 
 
+ONCE = (
+    "one * V", "zero + V", "ct.select(zero == 0, V, zero)", "max(zero, V)", "ct.constant(V, (4,), D)",
+    "ct.fma(one, V, zero)", "ct.broadcast(V, (4,)) + zero", "ct.broadcast(V, (4,)).astype(D)",
+    "ct.convert_tile(V, D)", "ct.convert_scalar(V, D)", "ct.ftof(V, D)", "D(V)", "one * (V if n > 0 else 2.0)",
+    "one * (V if s > 0.0 else 2.0)", "abs(ct.broadcast(-V, (2, 2))).transpose().reshape((4,)).astype(D)",
+    "ct.select(zero == 0, V, 2.0).astype(D)", "max(ct.broadcast(V, (4,)), 0.5).astype(D)",
+    "ct.ftof(U, D, rounding=ct.rounding.POSITIVE_INF)",
+)  # fmt: skip
+"""Ways to a tile of a number, which is rounded to the tile's dtype."""
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+@pytest.mark.parametrize(("dtype", "bits"), [(ct.f16, 10), (ct.bf16, 7)])
+def test_a_number_is_rounded_once(backend: str, dtype: Any, bits: int) -> None:
+    """V lies above the middle of two numbers of 16 bits, and the middle is the nearest f32."""
+    step = 2.0**-bits
+    numbers = {"V": 1 + step / 2 + 2.0**-40, "U": 1 + 2.0**-40, "D": dtype}
+    stores = "".join(f"    z.store(zero + {way}, {row})\n" for row, way in enumerate(ONCE))
+    text = (
+        "def k(y: Mut, x: Tensor, s: f32, *, V: Const, U: Const, D: DType):\n"
+        "    z, one = y.partition_mut((4,)), x.load_tile((4,), 0)\n    zero, n = one - one, x.shape[0]\n" + stores
+    )
+    with on(backend):
+        y = api.zeros((4 * len(ONCE),), dtype).partition((4 * len(ONCE),))
+        got = result(kernel(text, f32=ct.f32)(y, api.ones((4,), dtype).sync(), 1.0, **numbers))
+    for way, row in zip(ONCE, got.astype(np.float64).reshape(-1, 4), strict=True):
+        assert (row == 1 + step).all(), way
+
+
+@pytest.mark.parametrize("backend", EVERYWHERE)
+def test_a_number_is_converted_as_it_is_written(backend: str) -> None:
+    text = """
+        def k(y: Mut, f: Mut):
+            z = y.partition_mut((1,))
+            z.store(ct.convert_tile(16777217.0, y.dtype), 0)
+            z.store(ct.broadcast(16777217.0, (1,)).astype(y.dtype), 1)
+            z.store(ct.broadcast(1e-60, (1,)).astype(ct.bool_).astype(y.dtype), 2)
+            total = ct.broadcast(0.1, (1,))
+            for _ in ct.static_range(40):
+                total = total + total
+            f.store(total.astype(f.dtype))
+    """
+    with on(backend):
+        out = kernel(textwrap.dedent(text).lstrip())(
+            api.zeros((3,), ct.i32).partition((3,)), api.zeros((1,), f64).partition((1,))
+        ).sync()
+    assert out[0].unpartition().numpy().tolist() == [16777217, 16777217, 1]
+    assert out[1].unpartition().numpy().tolist() == [0.1 * 2.0**40]
+
+
 def test_a_tensor_that_changes_its_form_has_a_value_before_the_loop() -> None:
     """The stride of `z` is an argument of the launch, that of `x` is 1."""
     text = """

@@ -180,3 +180,12 @@ def test_annotations_kept_as_text_say_what_they_see(annotation: str) -> None:
     with pytest.raises(ct.KernelError, match="define it in the module") as caught:
         launch(ct.entry(define(text)), (np.ones(4, np.float32), (4,)), None)
     assert "the annotation" in str(caught.value)
+
+
+def test_options_by_name_are_refused_with_the_remedy() -> None:
+    op = ct.entry(define(TEXT))(ct.api.zeros((8,)).sync().partition((8,)))
+    with pytest.raises(
+        ct.ArgumentTypeError, match=r"no 'num_worker_warps': write ct.CompileOptions\(num_worker_warps="
+    ):
+        op.compile_options(num_worker_warps=4)  # type: ignore[call-arg]
+    op.discard()

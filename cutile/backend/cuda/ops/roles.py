@@ -67,7 +67,7 @@ class GridDependencyWait(Op, name="cuda.grid_dependency_wait", effect=Effect.WRI
     """
 
     intrinsic = Intrinsic("roles.grid_dependency_wait")
-    most_blocks: int = attribute(0)
+    most_blocks: int = attribute(default=0)
 
     def infer(self) -> tuple[Type, ...]:
         return ()
