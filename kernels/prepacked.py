@@ -109,7 +109,7 @@ def prepacked(
         >>> x, scale = api.ones((16, 128), bf16), api.ones((2, 16), bf16)
         >>> w = api.from_numpy(prepack(np.ones((16, 128), np.int8)))
         >>> prepacked(x.sync(), w.sync(), scale.sync(), tile=(16, 16)).sync().to_numpy().sync()[0, 0]
-        bfloat16(128)
+        128
     """
     z = api.empty((x.shape[0], w.shape[0]), x.dtype) if out is None else out
     # Of few rows x is small, and waiting for its parts takes longer than having it sooner saves.

@@ -20,9 +20,10 @@ from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.ops import Barrier, FailUnless, Store, Subtile
 from cutile.backend.cuda.smem_sizes import fold_bytes, move_bytes, product_bytes, reduce_bytes, scan_bytes
 from cutile.backend.cuda.sort_lowering import LOWERINGS as SORTS
-from cutile.backend.gpu.layout import Layout, blocked, extended, register_map, reshaped
+from cutile.backend.gpu.layout import Layout, blocked, extended, register_map
 from cutile.backend.gpu.layout_assignment import broadcast_source, is_tile
 from cutile.backend.gpu.op_facts import updated_at_once
+from cutile.backend.gpu.reshaped_layout import reshaped
 from cutile.dtypes import bf16
 from cutile.ir import Constant, For, If, Op, Value, While, Yield
 from cutile.ops.atomic import AtomicCas, AtomicRmw

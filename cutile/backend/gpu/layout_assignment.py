@@ -9,7 +9,8 @@ of accesses by address, of coalesced stores. Where two groups meet in other ways
 from collections.abc import Callable, Iterator, Sequence
 
 from cutile.analysis.affine import access_run
-from cutile.backend.gpu.layout import Layout, axis_first, blocked, cut, extended, reshaped
+from cutile.backend.gpu.layout import Layout, axis_first, blocked, cut, extended
+from cutile.backend.gpu.reshaped_layout import reshaped
 from cutile.ir import For, Function, If, Op, TensorType, TileType, Value, While
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.matmul import Mma
@@ -123,6 +124,7 @@ class LayoutAssignment:
         self._groups = _Groups()
         self._layouts: dict[Value, Layout] = {}
         self._operations = list(function.walk())
+        self._definitions = {value: op for op in self._operations for value in op.results}
         # Whether a reshape that cuts an axis, or joins two, may keep its layout (`reshaped`). Not in kernels with
         # products: their results then change the layout there, and are stored in wide accesses.
         self._cuts = not any(isinstance(op, Mma) for op in self._operations)
@@ -189,13 +191,12 @@ class LayoutAssignment:
 
         They are the sources of transposed or reshaped operands, the tiles that parts are taken of, and joined tiles.
         """
-        definitions = {value: op for op in self._operations for value in op.results}
         # From operations with a given layout back to the tiles that they only show in another way.
         views = [op for op in self._operations if op in self._accumulators and not isinstance(op, Mma)]
         for view in views:
             if isinstance(view, Permute | Reshape | Cat):
                 self._apply(view, cuts=True)
-                views += [definitions[value] for value in view.operands if value in definitions]
+                views += [self._definitions[value] for value in view.operands if value in self._definitions]
         for op in self._operations:
             if isinstance(op, Extract | Cat):
                 whole, part = (op.x, op.result) if isinstance(op, Extract) else (op.result, op.x)
@@ -242,8 +243,7 @@ class LayoutAssignment:
                 continue
             if not is_tile(value) or self.find(value) is not None:
                 continue
-            steps = op.steps if isinstance(op, LoadView | StoreView) else None
-            axis, width = vector_width(tensor, value.tile.shape, steps) or (tensor.unit_axis, 1)
+            axis, width = vector_width(tensor, value.tile.shape, getattr(op, "steps", None)) or (tensor.unit_axis, 1)
             root = self._groups.find(value)
             if root not in accesses or width > accesses[root][0]:
                 accesses[root] = (width, axis, value)
@@ -270,12 +270,11 @@ class LayoutAssignment:
 
         Neighbouring lanes hold neighbouring elements, or neighbouring runs where one access serves a run.
         """
-        definitions = {value: op for op in self._operations for value in op.results}
         for op in self._operations:
             if isinstance(op, ACCESSES):
                 value = op.operands[0]
                 if is_tile(value) and self.find(value) is None:
-                    axis, width = access_run(op, definitions) or (-1, 1)
+                    axis, width = access_run(op, self._definitions) or (-1, 1)
                     order = axis_first(len(value.tile.shape), axis)
                     self._set(value, blocked(value.tile.shape, self.warps, width, order))
                     self._propagate()

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutile.backend.cuda.mma_layouts import mma_accumulator
-from cutile.backend.gpu.layout import Layout, blocked, outer_accumulator, register_map, reshaped, split_warps
+from cutile.backend.gpu.layout import Layout, blocked, outer_accumulator, register_map, split_warps
+from cutile.backend.gpu.reshaped_layout import reshaped
 
 SHAPES = ((7,), (96,), (4096,), (1, 777), (96, 80), (1, 1), (3, 5, 7), (128, 64), (2, 33), (16, 1))
 
