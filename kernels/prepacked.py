@@ -82,7 +82,9 @@ def prepack(w: Array) -> Array:
         bits, numbers = 4, np.concatenate((halves & 15, halves >> 4), 2)
     parts = 16 // bits
     split = numbers.reshape(len(w), -1, parts, GROUP // parts // 16, 2, QUADS, 2).astype(np.uint16)
-    words = (split << np.arange(0, 16, bits, np.uint16).reshape(parts, 1, 1, 1, 1)).sum(2, dtype=np.uint16)
+    words = np.zeros_like(split[:, :, 0])
+    for part in range(parts):
+        words |= split[:, :, part] << np.uint16(part * bits)
     return words.transpose(0, 1, 4, 2, 3, 5).reshape(len(w), -1)
 
 
