@@ -196,7 +196,7 @@ class LayoutAssignment:
         for view in views:
             if isinstance(view, Permute | Reshape | Cat):
                 self._apply(view, cuts=True)
-                views += [self._definitions[value] for value in view.operands if value in self._definitions]
+                views += [op for x in view.operands if (op := self._definitions.get(x)) and op not in views]
         for op in self._operations:
             if isinstance(op, Extract | Cat):
                 whole, part = (op.x, op.result) if isinstance(op, Extract) else (op.result, op.x)

@@ -241,3 +241,35 @@ def test_prepacked_weights_mean_the_same(bits: int) -> None:
     execute(lowered(function), [z, x, prepacked.prepack(whole), scale], (2, 2, 1), blocks=2)
     exact = x.astype(np.float64) @ weights(whole, scale).T
     np.testing.assert_array_equal(z, exact.astype(np.float32).astype(bf16.numpy))  # whole numbers below 2**24
+
+
+SHUFFLED = """
+def shuffled(z: Mut, x: Tensor, w: Tensor):
+    BM, BN = z.shape
+    acc = ct.constant(0, (BM, BN), f32)
+    for k in range(x.shape[1] // 64):
+        right = ct.load_tile(w, (BN, 64), (0, k)).astype(bf16)
+        right = ct.permute(right.reshape((BN, *{cuts})), (0, *{axes})).reshape((BN, 64))
+        acc = ct.mma(ct.load_tile(x, (BM, 64), (0, k)), right.transpose(), acc)
+    z.store(acc)
+"""
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_operands_in_any_order_of_their_depth_are_right(seed: int) -> None:
+    """Cut into random axes, and joined in another order: of what threads hold, or through shared memory."""
+    random = np.random.default_rng(seed)
+    bits = [1] * 6
+    while len(bits) > 2 and random.random() < 0.7:  # join neighbours
+        at = int(random.integers(len(bits) - 1))
+        bits[at : at + 2] = [bits[at] + bits[at + 1]]
+    cuts = tuple(1 << count for count in bits)
+    axes = tuple(int(axis) for axis in random.permutation(len(cuts)))
+    text = SHUFFLED.format(cuts=cuts, axes=tuple(axis + 1 for axis in axes))
+    types: dict[str, Type] = {"z": mut(64, 64), "x": tensor(2, bf16), "w": tensor(2, i8)}
+    x = random.integers(-4, 5, (64, 128)).astype(bf16.numpy)
+    w = random.integers(-4, 5, (64, 128)).astype(np.int8)
+    right = w.reshape(64, 2, *cuts).transpose(0, 1, *(axis + 2 for axis in axes)).reshape(64, 128)
+    z = np.full((64, 64), np.nan, np.float32)
+    execute(lowered(written(text, types)), [z, x, w], (1, 1, 1))
+    np.testing.assert_array_equal(z, x.astype(np.float64) @ right.astype(np.float64).T)
