@@ -163,11 +163,7 @@ def _may_touch(module: Module, library: str) -> bool:
     parts = module.where.removesuffix(".py").split("/")
     in_backend = parts[:2] == ["cutile", "backend"] and len(parts) > 3 and parts[2] != "gpu"
     if library == "cuda":
-        return (
-            parts[:3] == ["cuda_async", "driver", "cuda"]
-            or parts[:3] == ["cutile", "backend", "cuda"]
-            or parts == ["cutile", "compile", "cache"]
-        )
+        return parts[:3] in (["cuda_async", "driver", "cuda"], ["cutile", "backend", "cuda"])
     if library == "numba":
         return in_backend and ("intrinsics" in parts[3:] or parts[-1] in {"build", "toolchain"})
     if library == "numba.cuda":
