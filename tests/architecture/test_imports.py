@@ -72,7 +72,6 @@ ALLOWED = [
     ("cutile/backend/cuda/intrinsics/math.py", "import numba.cuda\nfrom llvmlite import ir"),
     ("cutile/backend/cpu/build.py", "import numba"),
     ("cutile/backend/cpu/load.py", "import llvmlite.binding"),
-    ("cutile/compile/cache.py", "from cuda.core import utils"),
     ("cutile/launch/kernel_op.py", "from cuda_async import DeviceOp\nfrom ..backend.interface import Target"),
     ("cuda_async/driver/cuda.py", "from cuda.bindings import driver\nfrom .interface import Driver"),
     ("cutile/torch/launches.py", "import torch\nfrom cutile.entry import Kernel"),
