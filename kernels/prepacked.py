@@ -6,16 +6,19 @@ they lie side by side for it, and two or four numbers are in each word of 16 bit
 once, and one instruction takes two numbers out of their words. Marlin (Frantar et al., 2024) stores weights so.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 import cutile as ct
 from cuda_async import DeviceOp
 from cutile import Const, Mut, Tensor, Tile, api, bf16, f16, f32
-from kernels.example import Array, Arrays, Case, Example, Problem, Tensors, product_flops
+from kernels import quantised
+from kernels.example import Array, Arrays, Case, Problem, Tensors
 from kernels.quantised import DOWN, FEW_ROWS, GROUP, small
 
-QUADS = 4
-"""Lanes of a thread's row in a product."""
+QUAD = 4
+"""Lanes that have a row of an operand together (PTX ISA, "wgmma")."""
 
 
 def number(bits: Tile, by: Tile, first: int, zero: int) -> Tile:
@@ -28,7 +31,7 @@ def number(bits: Tile, by: Tile, first: int, zero: int) -> Tile:
 def by_depth(numbers: Tile) -> Tile:
     """Numbers in the order of K, of those in the order of lanes."""
     BN, K = numbers.shape
-    return ct.permute(numbers.reshape((BN, QUADS, K // 16, 2, 2)), (0, 2, 3, 1, 4)).reshape((BN, K))
+    return ct.permute(numbers.reshape((BN, QUAD, K // 16, 2, 2)), (0, 2, 3, 1, 4)).reshape((BN, K))
 
 
 @ct.entry
@@ -81,7 +84,7 @@ def prepack(w: Array) -> Array:
         halves = w.reshape(len(w), -1, GROUP // 2)
         bits, numbers = 4, np.concatenate((halves & 15, halves >> 4), 2)
     parts = 16 // bits
-    split = numbers.reshape(len(w), -1, parts, GROUP // parts // 16, 2, QUADS, 2).astype(np.uint16)
+    split = numbers.reshape(len(w), -1, parts, GROUP // parts // 16, 2, QUAD, 2).astype(np.uint16)
     words = np.zeros_like(split[:, :, 0])
     for part in range(parts):
         words |= split[:, :, part] << np.uint16(part * bits)
@@ -120,11 +123,9 @@ def prepacked(
 
 
 def _problem(case: Case, rng: np.random.Generator) -> Problem:
-    m, n, k, bits = case.shape
-    whole = rng.integers(0, 256, (n, k * bits // 8), np.uint8)
-    scale = (rng.random((k // GROUP, n), np.float32) / 64).astype(case.dtype.numpy)
-    packed = prepack(whole.view(np.int8) if bits == 8 else whole)
-    return Problem((case.poison(m, n),), (case.random(rng, m, k), packed, scale))
+    problem = quantised.EXAMPLE.problem(case, rng)
+    x, w, scale = problem.inputs
+    return Problem(problem.outputs, (x, prepack(w), scale))
 
 
 def _launch(case: Case, outputs: Tensors, inputs: Tensors) -> DeviceOp[Tensors]:
@@ -149,11 +150,6 @@ def reference(problem: Problem) -> Arrays:
     return (x.astype(np.float64) @ (exact * np.repeat(scale.astype(np.float64), GROUP, axis=0).T).T,)
 
 
-def _nbytes(case: Case) -> int:
-    m, n, k, bits = case.shape
-    return (m * k + m * n) * case.dtype.bits // 8 + n * k * bits // 8
-
-
 CASES = (
     Case((40, 72, 256, 8), f16, tile=(32, 64)),  # edges of rows and columns
     Case((40, 72, 256, 4), f16, tile=(32, 64)),
@@ -161,14 +157,8 @@ CASES = (
     Case((40, 72, 256, 4), bf16, tile=(32, 64)),
 )
 
-EXAMPLE = Example(
-    name="prepacked",
-    problem=_problem,
-    launch=_launch,
-    reference=reference,
-    nbytes=_nbytes,
-    flops=product_flops,
-    cases=CASES,
+EXAMPLE = replace(
+    quantised.EXAMPLE, name="prepacked", problem=_problem, launch=_launch, reference=reference, cases=CASES
 )
 
 main = EXAMPLE.main

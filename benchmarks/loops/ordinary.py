@@ -257,7 +257,7 @@ class Quantised:
         return f"{kind}{self.bits}-{self.rows}" + (f"-{self.columns}" if self.columns != DEPTH else "")
 
     @property
-    def words(self) -> str:
+    def what(self) -> str:
         """What is computed."""
         return f"x @ w^T with {'prepacked ' if self.prepacked else ''}w of {self.bits} bits"
 
@@ -368,7 +368,7 @@ CASES = (
     *(
         Loop(
             how.name,
-            f"{how.words}, {how.rows} x {how.columns} x {DEPTH}, bf16",
+            f"{how.what}, {how.rows} x {how.columns} x {DEPTH}, bf16",
             2 * how.rows * how.columns * DEPTH,
             partial(quantised_arms, how=how),
         )

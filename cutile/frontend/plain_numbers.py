@@ -75,8 +75,8 @@ I64 = Interval.of(i64)
 
 
 def _hull(numbers: Iterable[int]) -> Interval:
-    found = list(numbers)
-    return Interval(min(found), max(found))
+    ends = list(numbers)
+    return Interval(min(ends), max(ends))
 
 
 def _corners(function: Callable[[int, int], int], x: Interval, y: Interval) -> Interval:
@@ -118,7 +118,7 @@ def _remainder(x: Interval, y: Interval) -> Interval:
 def _bitwise(x: Interval, y: Interval) -> Interval:
     """The result of `&`, `|` or `^`, which is at most as wide as the wider operand."""
     # A bit more than the lowest number needs, if that is a negative power of 2. Too wide an interval is safe.
-    most = max(abs(end) for each in (x, y) for end in (each.low, each.high))
+    most = max(map(abs, (x.low, x.high, y.low, y.high)))
     high = 2 ** most.bit_length() - 1
     return Interval(0 if x.low >= 0 and y.low >= 0 else -high - 1, high)
 

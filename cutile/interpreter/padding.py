@@ -123,7 +123,7 @@ class Padding:
 
         Sums that a loop carries are such results.
         """
-        names = frozenset[str]().union(*(self._lanes.get(id(each), ()) for each in op.operands))
+        names = frozenset[str]().union(*(self._lanes.get(id(operand), ()) for operand in op.operands))
         moves = isinstance(op, _MOVES) and not isinstance(op, Broadcast)
         if names and (moves or _is_by_element(op)):
             self._lanes.update((id(result), names) for result in op.results)

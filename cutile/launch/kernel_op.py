@@ -267,7 +267,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
         """
         return self.grid(grid)
 
-    @own_keywords({each.name: f"write ct.CompileOptions({each.name}=...)" for each in fields(CompileOptions)})
+    @own_keywords({option.name: f"write ct.CompileOptions({option.name}=...)" for option in fields(CompileOptions)})
     def compile_options(self, options: CompileOptions) -> KernelOp:
         """Set hints for the compiler.
 

@@ -96,8 +96,8 @@ WIDE = (
 @pytest.mark.slow
 @pytest.mark.parametrize("case", WIDE, ids=lambda case: case.name)
 def test_no_kernel_spills_on_hopper(case: Case) -> None:
-    ins = [api.zeros(each.shape, each.dtype).sync() for each in case.ins]
-    outs = [api.zeros(each.shape, each.dtype).sync() for each in (*case.outs, *case.scratch)]
+    ins = [api.zeros(array.shape, array.dtype).sync() for array in case.ins]
+    outs = [api.zeros(array.shape, array.dtype).sync() for array in (*case.outs, *case.scratch)]
     for op in case.ops(outs, ins):
         assert isinstance(op, KernelOp)
         plan = op.explain("sm_90a")

@@ -229,7 +229,7 @@ def test_rows_past_the_edge_that_a_mask_has_made_zeros_are_no_terms_of_a_product
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         kernel(text)(api.zeros((3, 8)).partition((4, 8)), x, z).interpret().sync()
-    assert [each.category for each in caught] == [PaddingWarning] * warned
+    assert [warning.category for warning in caught] == [PaddingWarning] * warned
 
 
 LAYOUTS = """

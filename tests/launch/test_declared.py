@@ -187,5 +187,5 @@ def test_options_by_name_are_refused_with_the_remedy() -> None:
     with pytest.raises(
         ct.ArgumentTypeError, match=r"no 'num_worker_warps': write ct.CompileOptions\(num_worker_warps="
     ):
-        op.compile_options(num_worker_warps=4)  # type: ignore[call-arg]
+        op.compile_options(num_worker_warps=4)  # type: ignore[call-arg]  # wrong on purpose
     op.discard()

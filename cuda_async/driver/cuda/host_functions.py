@@ -56,9 +56,8 @@ class HostFunctions:
         self._new: SimpleQueue[_Entry] = SimpleQueue()  # not `Queue`, into which a signal's handler may not always put
         self._lock = new_lock()
         self._thread: threading.Thread | None = None
-        self._words: deque[int] = (
-            deque()
-        )  # addresses of words that no entry has, though a stream may still wait for one
+        # Addresses of words that no entry has, though a stream may still wait for one.
+        self._words: deque[int] = deque()
 
     @property
     def _context(self) -> PrimaryContext:

@@ -1,10 +1,8 @@
-"""The plain parameters that a launch hands to a kernel, on every backend.
+"""What a launch and its kernel hand each other, on every backend.
 
-They are addresses, extents, strides, scalars and the grid. Also the stream as kernels on the host see it, and the
-report of a failed assertion of a GPU: its number, its tile block, its operands.
-
-A kernel writes them to its launch's report, memory that the host reads once the launch is over. The fact `failures` has
-the assertions by their numbers.
+The launch hands over plain parameters: addresses, extents, strides, scalars and the grid. Kernels on the host also get
+the stream. A kernel of a GPU hands back the report of a failed assertion, in memory that the host reads once the launch
+is over. The fact `failures` has the assertions by their numbers.
 
 word 0      0; 1 while a thread writes the rest; 2 when it is written
 word 1      the assertion's number

@@ -91,7 +91,7 @@ class Copies:
             ProtocolError: another thread may still read or write there, or a copy is under way.
         """
         stage = _Stage(begin, begin + elements.nbytes, elements, self._barriers)
-        for other in [each for each in self._stages.values() if each.begin < stage.end and begin < each.end]:
+        for other in [old for old in self._stages.values() if old.begin < stage.end and begin < old.end]:
             if other.under_way:
                 raise ProtocolError(f"bytes {begin} and following are written while a copy to them is under way")
             if other.written_at == self._barriers and not other.copied:  # no barrier since

@@ -82,7 +82,9 @@ def read(
         mine = b.add(_panel(b, smem_layout, column), b.mul(row, i32c(smem_layout.swizzle)))  # before the swizzle
         addresses: dict[int, Any] = {}  # of permuted places
         elements: dict[int, Any] = {}
-        for register in (register for register in range(layout.registers) if not register & run[-1]):
+        for register in range(layout.registers):
+            if register & run[-1]:
+                continue  # read with the first element of its run
             offset = layout.offsets[register]
             above = 0  # rows from the thread's own to the register's
             for other in others:

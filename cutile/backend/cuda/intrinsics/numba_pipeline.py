@@ -117,5 +117,5 @@ def numba_library(function: Any, name: str, types: tuple[Any, ...], arch: Archit
             call_conv=_convention(target),  # of C: a kernel returns nothing, and takes its parameters as they are
             abi_info={"abi_name": name},
         )
-        result.library.finalize()  # gives functions that are linked in a linkage by which they may be dropped
+        result.library.finalize()  # functions of linked libraries may then be dropped where nobody calls them
     return result.library
