@@ -32,12 +32,13 @@ from cutile.backend.cuda.ops.pipeline import PipelineType
 from cutile.backend.reference.interpret import run_block
 from cutile.dtypes import bf16
 from cutile.errors import IRError
-from cutile.ir.control import For
+from cutile.ir.control import For, While
 from cutile.ir.core import Block, Function, Op, Value
 from cutile.ir.text import parse, print_function
 from cutile.ops import OPS
 from tests.backend.cuda.executed import execute
 from tests.backend.cuda.programs import lowered
+from tests.backend.cuda.test_executed import BRANCH
 from tests.backend.cuda.test_pipeline_swaps import quantised
 from tests.backend.cuda.test_pipelines import NESTED, TWO_LOOPS, WEIGHED, attention_program, products
 
@@ -141,10 +142,10 @@ def _next_counter(block: Block, counter: Value) -> Op | None:
 
 def lost_count(function: Function) -> Iterator[Fault]:
     """A loop forgets that it took a stage."""
-    for _, loop in _of(function, For):
-        assert isinstance(loop, For)
-        last = loop.body.terminator
-        for place, (argument, value) in enumerate(zip(loop.body.arguments[1:], last.operands, strict=True)):
+    for _, loop in _of(function, For, While):
+        assert isinstance(loop, For | While)
+        last, carried = loop.body.terminator, loop.body.arguments[isinstance(loop, For) :]
+        for place, (argument, value) in enumerate(zip(carried, last.operands, strict=True)):
             if argument.name.startswith("counter") and value is not argument:
 
                 def forget(last: Op = last, place: int = place, argument: Value = argument) -> None:
@@ -219,6 +220,7 @@ def subjects() -> dict[str, tuple[Function, list[Any], tuple[int, int, int]]]:
     return {
         "two loops": (products(TWO_LOOPS, 128, 64), [out, x, y, x, y], (1, 2, 1)),
         "nested": (products(NESTED, 64, 64), [out, x[:, :400], y, np.int32(3)], (2, 2, 1)),
+        "branch": (products(BRANCH, 64, 64), [out, x[:, :1200], y, np.int32(18)], (2, 2, 1)),
         "weighed": (products(WEIGHED, 128, 64), [out, x, y, np.int32(9)], (1, 2, 1)),
         "scaled weights": (quantised(8, 16, 64), [whole(40, 72), *scaled], (3, 2, 1)),
         "attention": (attention_program(64, 128, 64), [*attention, np.float32(0.25)], (1, 3, 1)),

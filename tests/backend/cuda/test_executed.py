@@ -105,6 +105,40 @@ def down(z: Mut, x: Tensor, y: Tensor, n: i32):
         two = ct.mma(a, ct.load_tile(y, (64, 64), (k + 1, j)), two)
     z.store(ct.convert_tile(one - two, z.dtype))
 """
+BRANCH = """
+def branch(z: Mut, x: Tensor, y: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    acc = ct.constant(0, (64, 64), f32)
+    for k in range(n):
+        if (k + i) % 2 == 1:
+            acc = ct.mma(ct.load_tile(x, (64, 64), (i, k)), ct.load_tile(y, (64, 64), (k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+"""Products under a branch: an iteration without any may stand first, last, or between two."""
+OTHERWISE = """
+def otherwise(z: Mut, x: Tensor, y: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    one, two, k = ct.constant(0, (64, 64), f32), ct.constant(0, (64, 64), f32), n - 1
+    while k >= 0:
+        if k % 3 == 1:
+            pass
+        else:
+            a = ct.load_tile(x, (64, 64), (i, k))
+            one = ct.mma(a, ct.load_tile(y, (64, 64), (k, j)), one)
+            two = ct.mma(a, ct.load_tile(y, (64, 64), (k + 1, j)), two)
+        k -= 1
+    z.store(ct.convert_tile(one - two, z.dtype))
+"""
+"""Two products in the other block of a branch, in a loop that counts by itself."""
+COUNTED = """
+def counted(z: Mut, x: Tensor, y: Tensor, n: i32):
+    i, j, _ = ct.get_tile_block_id()
+    acc, k = ct.constant(0, (64, 64), f32), 0
+    while k < n:
+        acc = ct.mma(ct.load_tile(x, (64, 64), (i, k)), ct.load_tile(y, (64, 64), (k, j)), acc)
+        k += 1
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
 WIDE = """
 def wide(z: Mut, x: Tensor, y: Tensor, n: i32):
     i, j, _ = ct.get_tile_block_id()
@@ -139,7 +173,7 @@ def plain(z: Mut, x: Tensor, y: Tensor, n: i32):
 """
 
 
-PROGRAMS = (NESTED, STEADY, WEIGHED, DOWN, AGAIN, BEFORE, CROSSED)
+PROGRAMS = (NESTED, STEADY, WEIGHED, DOWN, AGAIN, BEFORE, CROSSED, BRANCH, OTHERWISE, COUNTED)
 
 
 def whole(*shape: int, seed: int = 0) -> Array:
@@ -178,7 +212,7 @@ def test_plain_products_are_what_the_kernel_means(tile: tuple[int, int], dtype: 
 @pytest.mark.parametrize("count", [0, 1, 5])
 @pytest.mark.parametrize(
     "text",
-    [NESTED, STEADY, WEIGHED, DOWN, AGAIN, BEFORE, CROSSED, INTERLEAVED, KEPT],
+    [*PROGRAMS, INTERLEAVED, KEPT],
     ids=lambda each: each.split("(")[0][5:],
 )
 def test_pipelines_compute_what_the_kernel_means(text: str, count: int) -> None:

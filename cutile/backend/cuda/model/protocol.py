@@ -52,7 +52,7 @@ from cutile.backend.cuda.ops import (
     WorkUnit,
     WriteOperand,
 )
-from cutile.backend.cuda.ops.pipeline import BarriersType, PipelineType, buffer_types
+from cutile.backend.cuda.ops.pipeline import BarriersType, PipelineType, ScratchType, buffer_types
 from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.cuda.smem_sizes import warp_mask
 from cutile.backend.gpu.layout import Layout
@@ -468,6 +468,8 @@ def protocols(function: Function, tiles: int, iterations: int, pieces: int = 1) 
     for op in function.walk():
         if isinstance(op, TmaLoad) and pipeline_of[op.buffer] is not op.pipeline:
             raise ProtocolError(f"{op.name} fills {op.buffer}, which is no buffer of the pipeline it arrives on")
+        if isinstance(op, SendTile | ReceiveTile):
+            _check_numbers(op)
     kinds = [op.result.type for op in pipelines if isinstance(op.result.type, PipelineType)]
     cluster = max(kind.cluster for kind in kinds)
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
@@ -512,6 +514,13 @@ def _check_reserved(op: Pipeline, started: Collection[Value]) -> None:
     for kind in buffer_types(op.buffers):
         if kind.stages != op.stages:
             raise ProtocolError(f"{name} has {op.stages} stages, one of its buffers has {kind.stages}")
+
+
+def _check_numbers(op: SendTile | ReceiveTile) -> None:
+    """Check that each stage has a word for the number of a tile block."""
+    scratch, kind = op.through.type, op.pipeline.type
+    if isinstance(scratch, ScratchType) and isinstance(kind, PipelineType) and scratch.nbytes != _WORD * kind.stages:
+        raise ProtocolError(f"{op.name} has {kind.stages} stages, and {scratch.nbytes} bytes for their words")
 
 
 def check_together(stages: Mapping[Value, int], loads: Sequence[Event], every: Sequence[Sequence[Event]]) -> None:
