@@ -543,13 +543,14 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
 
         See `Kernel.explain`.
 
-        Its compile options and generics are taken into account. The op is not used up.
+        Its compile options and generics are taken into account. The op is not used up, nor are arguments that are ops:
+        what `api.zeros(...)` and its `.partition(...)` will yield is known before they run.
 
         Args:
             arch: explain it for this architecture, such as "sm_90a"; no GPU is needed.
 
         Raises:
-            LaunchError: an argument is an op that has not run, so its type is not known yet.
+            LaunchError: an argument is another op that has not run, so its type is not known yet.
 
         Example:
             >>> @ct.entry
@@ -566,10 +567,10 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
 
         `arch` such as "sm_90a" compiles for a GPU.
 
-        The op is not used up.
+        The op is not used up, nor are arguments that are ops; see `explain`.
 
         Raises:
-            LaunchError: an argument is an op that has not run, so its type is not known yet.
+            LaunchError: an argument is an op that has not run, and of which no type is known yet.
             ValueError: there is no such stage.
 
         Example:
@@ -580,14 +581,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
             >>> "warps = " in op.render("lowered", "sm_90a")
             True
         """
-        if self._lazy:
-            names = self._launchable.kernel.signature.names
-            lazy = next(name for name, each in zip(names, self._arguments, strict=True) if is_op(each))
-            raise LaunchError(
-                f"{self.label()}: argument {lazy!r} is an op that has not run, so its type is unknown: to look at the "
-                "kernel, pass what .sync() of it yields, or api.meta(shape, dtype), which has no elements"
-            )
         self._require_decision()
-        plan, _ = self._plan_and_grid()
+        plan = self._plan_as_outlined() if self._lazy else self._plan_and_grid()[0]
         device = self._uses[0][1].device if self._uses else default_device()
         return Listing(plan.render(shown_target(device, self._backend, arch), stage))

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from cuda_async import DeviceOp, ExecutionContext, Storage, Stream
 from cuda_async.combinators import Forwarded, Select
 from cutile.compile.kernels import plan_key
+from cutile.errors import LaunchError
 from cutile.launch.arguments import Checked, is_op
 from cutile.launch.launchable import LaunchState
-from cutile.launch.views import Grid, TiledView, View, open_names
+from cutile.launch.views import Grid, TiledView, View, open_names, tiled
 
 if TYPE_CHECKING:
     from cutile.compile.kernels import Plan
@@ -156,6 +157,27 @@ class LazyOp(LaunchState):
         if plan_and_grid is None or 0 in plan_and_grid[1]:
             return None
         return *plan_and_grid, checked, outputs
+
+    def _plan_as_outlined(self) -> Plan:
+        """The plan of the launch, by what the arguments that are ops will yield. None of them runs.
+
+        Raises:
+            LaunchError: an argument is an op without an outline.
+        """
+        launchable, checked = self._launchable, self._checked.copy()
+        names = launchable.kernel.signature.names
+        for position, argument in enumerate(self._arguments):
+            if not is_op(argument):
+                continue
+            checked[position] = getattr(argument.outline(), launchable.kinds[position], None)
+            if checked[position] is None:
+                raise LaunchError(
+                    f"{launchable.name}: argument {names[position]!r} is an op that has not run: its type is unknown. "
+                    "To look at the kernel, pass what .sync() of it yields, or api.meta(shape, dtype), which has no "
+                    "elements"
+                )
+        checked = tiled(launchable.name, names, checked, {**self._generics, **self._extents})
+        return launchable.plan(checked, self._generics, self._options)
 
     def _enqueue_new(self, launch: _Launch, stream: Stream) -> None:
         """Allocate the outputs, and launch."""

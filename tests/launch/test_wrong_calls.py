@@ -273,8 +273,17 @@ def test_outputs_of_different_grids() -> None:
         both(part(), api.zeros((1,)).sync().partition((1,))).sync()
 
 
-def test_what_has_not_run_cannot_be_looked_at() -> None:
-    op = SCALE(api.ones((8,)).partition((4,)), 2.0)
+def test_what_a_new_tensor_will_be_is_known_before_it_is_made() -> None:
+    op, known = SCALE(api.ones((8,)).partition((4,)), 2.0), SCALE(api.meta((8,)).partition((4,)), 2.0)
+    for stage in ("ir", "plan"):
+        assert op.render(stage) == known.render(stage)
+        assert op.render(stage, "sm_90a") == known.render(stage, "sm_90a")
+    assert (op.sync().y.unpartition().numpy() == 2).all()  # it was not used up
+    known.discard()
+
+
+def test_what_else_has_not_run_cannot_be_looked_at() -> None:
+    op = SCALE(api.arange(8, ct.f32).partition((4,)), 2.0)
     with pytest.raises(LaunchError, match=r"argument 'y' is an op that has not run.* api\.meta\(shape, dtype\)"):
         op.render("ir")
     op.discard()
