@@ -56,6 +56,7 @@ def _compare_and_select(b: Any, x: Any, y: Any, relation: str, signed: bool) -> 
 
 
 PREDICATES = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+"""llvmlite's predicate of each comparison."""
 
 
 @cache

@@ -98,7 +98,17 @@ class _FromRegisters(Instruction):
 
 
 class _Left:
-    """The left operand of a product: registers, or descriptors of a stage."""
+    """The left operand of a product: registers, or descriptors of a stage.
+
+    Args:
+        b: the builder.
+        left: where its stages are, or the layout of its words in registers.
+        value: the stage counter, or the fragment of words.
+        groups: warpgroups, each with 64 rows in turn.
+        instructions: the number of blocks of 64 rows that a warpgroup has.
+        bits: of an element.
+        once: as of `group_number`.
+    """
 
     def __init__(
         self, b: Any, left: BufferStages | Layout, value: Any, groups: int, instructions: int, bits: int, *, once: bool
@@ -106,7 +116,7 @@ class _Left:
         self._b, self._left, self._rows, self._bits = b, left, WGMMA_ROWS * groups, bits
         if isinstance(left, Layout):
             self.words = unpack(b, value, left.registers)
-            self._per_row = len(self.words) // instructions
+            self._words_per_block = len(self.words) // instructions
             return
         self.stage = own = stage_address(b, left, value)
         if groups > 1:
@@ -114,11 +124,14 @@ class _Left:
         self._first = descriptor(b, left.smem_layout.descriptor, own)
 
     def at(self, m: int, k: int) -> Any:
-        """The operand of one instruction, at rows `m` (of 64 per warpgroup) and depth `k`."""
+        """The operand of one instruction: from element `k` along K on.
+
+        `m` is the number of the warpgroup's block of 64 rows.
+        """
         if isinstance(self._left, Layout):
             # A lane has a register for each half of the depth of each of two rows, 8 apart: four for an instruction
             # (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts").
-            first = m * self._per_row + k * self._bits // HALF_STEP_BITS * 2
+            first = m * self._words_per_block + k * self._bits // HALF_STEP_BITS * 2
             return self.words[first : first + 4]
         offset = self._left.smem_layout.offset(m * self._rows, k)
         return self._b.add(self._first, const(I64, offset >> ADDRESS_SHIFT))
@@ -126,7 +139,7 @@ class _Left:
 
 def _add_promoted(b: Any, elements: list[Any], products: list[list[Any]], places: list[slice]) -> None:
     """Wait for partial accumulators, and add each to the sums at its place, in f32."""
-    # Tied: the products are read below, and must not be read ahead of the wait (PTX ISA, "wgmma.wait_group").
+    # Tied, so that the products are not read ahead of the wait (PTX ISA, "wgmma.wait_group").
     flat = [partial for product in products for partial in product]
     partials = iter(tied(b, "wgmma.wait_group.sync.aligned 0;", flat))
     for place in places:
@@ -166,8 +179,8 @@ def dot(
         replaces: `f(..., acc, added)`: if the bool `added` is false, the product replaces the sums.
         promote_columns: columns of a partial accumulator, which is waited for and then added to the sums in f32. 0 for
             none: the tensor cores add to the sums.
-        left_first: the depth of the left operand's tile at which the product begins.
-        right_first: the same of the right operand's.
+        left_first: the element along K of the left operand's tile at which the product begins.
+        right_first: the same for the right operand.
     """
     rows, columns = layout.cover
     groups = layout.core[0] // WGMMA_ROWS
@@ -193,8 +206,8 @@ def dot(
     def generate(b: Any, values: list[Any]) -> Any:
         counter, *more = values
         right_stage = None if together else stage_address(b, right, counter)
-        # The warpgroup's number comes by a shuffle, for which each product waits. Ahead of loops there is one shuffle,
-        # but the number takes a register: gradients of attention, all of 16 bits, have none to spare.
+        # The warpgroup's number comes by a shuffle, for which each product waits. One shuffle ahead of loops would do,
+        # but then the number takes a register: gradients of attention, all of 16 bits, have none to spare.
         once = dtype.bits == 8
         operand = _Left(b, left, counter if together else more.pop(0), groups, len(blocks), dtype.bits, once=once)
         if right_stage is None and isinstance(left, BufferStages):
