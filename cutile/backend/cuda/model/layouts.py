@@ -96,9 +96,10 @@ class _Layouts:
         if isinstance(op, Dot):
             count += _operands_fit(op)
         if isinstance(op, For | While):
-            self._carry(op.carried, op.body.arguments[len(op.body.arguments) - len(op.carried) :])
+            for region in op.regions:  # a `for` has the induction variable ahead of the carried values
+                self._carry(op.carried, region.arguments[len(region.arguments) - len(op.carried) :])
         count += sum(map(self.block, op.regions))
-        if isinstance(op, For):
+        if isinstance(op, For | While):
             count += self._same(op, op.carried, op.body.terminator.operands)
             self._carry(op.carried, op.results)
         elif isinstance(op, If):
