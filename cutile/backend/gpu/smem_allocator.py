@@ -16,10 +16,8 @@ from cutile.ops.reduce import Fold, Reduce
 
 SMALL = 2048
 """Bytes up to which a use gets a place of its own."""
-SMALL_TOTAL = 8192
-"""Bytes of all small uses; further small uses share the place of the large ones."""
-ALIGNMENT = 128
-"""Bytes: offsets are multiples of it."""
+SMALL_TOTAL = 8192  # bytes of all small uses; further ones share the place of the large ones
+ALIGNMENT = 128  # bytes; offsets are multiples of it
 
 
 def aligned(size: int) -> int:

@@ -56,7 +56,7 @@ IN_THE_DUMP = ("layouts", "tensor_maps", "refused", "divided", "fast_math", "unu
 INLINE = ("arith", "rounding", "math", "compare", "cast", "create")
 """Families whose calls may be arguments of another call: they touch neither memory nor other threads."""
 MAX_INLINE = 60
-"""Characters; a call of so many or more gets a variable, and is no argument of another call."""
+"""Characters. Only a call with fewer may be an argument of another call; a longer one gets a variable."""
 
 _OF_ARGUMENTS = ("pointer", "scalar")
 """Kinds of parameters that stand for a parameter of the user's kernel, and have its name."""

@@ -234,7 +234,7 @@ def dot_wait(op: DotWait, kernel: Kernel) -> Call:
     return Call(function, tuple(map(kernel.use, op.operands)))
 
 
-def outer(op: SimtMma, kernel: Kernel) -> Call:
+def simt_mma(op: SimtMma, kernel: Kernel) -> Call:
     """`multiply(acc, counter)`."""
     buffers = (op.left, op.right)
     function = kernel.bind(
@@ -268,7 +268,7 @@ def barriers_start(op: BarriersStart, kernel: Kernel) -> Call:
     return Call(kernel.bind("start", "pipeline.start", *map(str, groups), *options), ())
 
 
-def bulk_load(op: TmaLoad, kernel: Kernel) -> Call:
+def tma_load(op: TmaLoad, kernel: Kernel) -> Call:
     """`load_x(x_map, i, k, counter)`; with a hint, `load_x(..., counter, grid_y)`."""
     (buffer,) = buffer_types([op.buffer])
     function = kernel.bind(
@@ -287,7 +287,7 @@ def bulk_load(op: TmaLoad, kernel: Kernel) -> Call:
     return Call(function, (op.map, *map(kernel.use, op.index), kernel.use(op.counter), *counts))
 
 
-def bulk_store(op: TmaStore, kernel: Kernel) -> Call:
+def tma_store(op: TmaStore, kernel: Kernel) -> Call:
     """`store_z(tile, z_map, i, j)`, or `add_to_z`.
 
     An addition in two parts is `write_z(tile)` and `begin_z(z_map, i, j)`.
@@ -313,7 +313,7 @@ def bulk_store(op: TmaStore, kernel: Kernel) -> Call:
     return Call(function, value if op.part == "write" else (*value, op.map, *map(kernel.use, op.index)))
 
 
-def read_stage(op: ReadBuffer, kernel: Kernel) -> Call:
+def read_buffer(op: ReadBuffer, kernel: Kernel) -> Call:
     """`read_x(counter)`; for a tile of a single element, `read_x(counter, k)`."""
     (buffer,) = buffer_types([op.buffer])
     function = kernel.bind(
@@ -339,9 +339,9 @@ EMITTERS = {
     Dot: dot,
     DotWait: dot_wait,
     WriteOperand: write_operand,
-    SimtMma: outer,
+    SimtMma: simt_mma,
     BarriersStart: barriers_start,
-    TmaLoad: bulk_load,
-    TmaStore: bulk_store,
-    ReadBuffer: read_stage,
+    TmaLoad: tma_load,
+    TmaStore: tma_store,
+    ReadBuffer: read_buffer,
 }

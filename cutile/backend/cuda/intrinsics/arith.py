@@ -1,7 +1,7 @@
 """Arithmetic and bits on fragments.
 
-f16 and bf16 are computed in f32 and rounded after every operation. Where f32 would round twice (`fma`), or nothing is
-rounded (signs, extremes of pairs), instructions on 16 bits do it.
+f16 and bf16 are computed in f32 and rounded after every operation. Instructions on 16 bits compute `fma`, which f32
+would round twice, and operations that round nothing: signs, and extremes of pairs.
 """
 
 import itertools

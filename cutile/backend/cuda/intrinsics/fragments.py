@@ -29,8 +29,8 @@ NAMES: dict[DTypeLike, tuple[str, int]] = {
 Shifts = tuple[Any, Any]
 """Bytes from the first stage to the present one, for the left and for the right operand."""
 NO_FP8_MAJOR = 9
-"""The major capability whose hardware has no fp8 products of single warps (`mma.sync`), unlike 8.9 and 10.0. There
-`ptxas` replaces each by f16 products with accumulators of their own, and adds these."""
+"""The major capability without fp8 products of single warps (`mma.sync`) in hardware, though 8.9 and later majors have
+them. For it `ptxas` replaces each by f16 products with accumulators of their own, and adds these."""
 MATRIX = 8
 """Rows of a matrix that `ldmatrix` reads."""
 ROW_BYTES = 16

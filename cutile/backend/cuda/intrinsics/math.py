@@ -329,10 +329,10 @@ def _slow_row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) ->
 
 
 def _least(b: Any, dtype: DTypeLike, halves: Sequence[Any]) -> list[Any]:
-    """Up to three f32: the least of them is the least of all elements, or a NaN.
+    """Up to three f32: the least of them is the least of all elements.
 
     The elements are f16 or bf16. Words of two elements fold to one word: the least of the even elements, and of the odd
-    ones. A last element without a neighbour is the third. The result is NaN where an element is.
+    ones. A last element without a neighbour is the third. If an element is NaN, one of the three is.
     """
     words = pairs_of_halves(b, halves)
     last = list(halves[len(words) * 2 :])

@@ -266,7 +266,10 @@ def _words(b: Any, count: int, result: Any) -> Any:
 
 
 def _load_words(b: Any, address: Any, fill: Sequence[int], condition: Any) -> Any:
-    """1, 2 or 4 words in one access if `condition` holds; else `fill`, unread."""
+    """1, 2 or 4 words in one access if `condition` holds.
+
+    Else they are `fill`, and nothing is read.
+    """
     words = len(fill)
     registers = [f"${i}" for i in range(words)]
     listed = "{" + ", ".join(registers) + "}" if words > 1 else registers[0]
@@ -454,7 +457,7 @@ def pad(
 def _either(b: Any, condition: Any, then: Callable[[], list[Any]], orelse: Callable[[], list[Any]]) -> list[Any]:
     """Values that one of two branches computes.
 
-    It is `then` where the i1 `condition` holds, else `orelse`.
+    They are the values of `then` if the i1 `condition` holds, else those of `orelse`.
     """
     first, second = b.append_basic_block("inside"), b.append_basic_block("edge")
     done = b.append_basic_block("loaded")

@@ -240,7 +240,7 @@ def _begin_store(b: Any, map_: Any, source: Any, coordinates: Sequence[Any], *, 
 def _write_matrices(b: Any, place: Any, words: Sequence[Any], *, transposed: bool = False) -> None:
     """Write 8 x 8 matrices of 16-bit elements, each from one register of each lane.
 
-    `place` is an address: that of the row of a matrix which this lane has to name.
+    `place` is the address of a row of a matrix: each lane has to name one row.
     """
     count = len(words)
     names = ", ".join(f"${1 + i}" for i in range(count))

@@ -36,8 +36,8 @@ The bits above them, if any, are the block's number in its cluster.
 ADDRESS_SHIFT = 4
 """Bits: a descriptor has addresses in units of 16 bytes (PTX ISA, "Matrix Descriptor Format")."""
 BLOCK = 8
-"""Columns of an accumulator, of which a thread has two neighbours in each of two rows (PTX ISA, "Register Fragments and
-Shared Memory Matrix Layouts")."""
+"""Columns of a block of an accumulator: a thread has two neighbouring columns of each block, in each of two rows (PTX
+ISA, "Register Fragments and Shared Memory Matrix Layouts")."""
 
 
 def group_number(b: Any, *, once: bool = False) -> Any:
