@@ -141,7 +141,7 @@ class LayoutAssignment:
         self._propagate()
         self._anchor_memory(loads=False)
         self._propagate()
-        for value in values_of(function):
+        for value in values_of(function):  # the rest: tiles that no product, load, store or access reaches
             if is_tile(value) and self.find(value) is None:
                 self._set(value, blocked(value.tile.shape, warps, ACCESS_BYTES // max(4, value.tile.dtype.bits // 8)))
                 self._propagate()

@@ -165,6 +165,8 @@ def dot(
 ) -> Any:
     """`f(counter, left counter, acc)`: begin to add a product to sums.
 
+    `counter` names the right operand's stage, `left counter` the left one's.
+
     Args:
         dtype: of the left operand.
         other: of the right one.
@@ -190,9 +192,9 @@ def dot(
     blocks = range(-(-rows // (WGMMA_ROWS * groups)))  # of 64 rows of a warpgroup: an instruction each
     order = range(layout.registers)  # the register of each of the instruction's sums
     if right.smem_layout.interleaved:  # the operand's columns lie in another order, and so do the instruction's sums
-        places = {offset: register for register, offset in enumerate(layout.offsets)}
+        registers = {offset: register for register, offset in enumerate(layout.offsets)}
         offsets = group_accumulator((rows, columns), groups).offsets
-        order = [places[row, right.smem_layout.row_at(column)] for row, column in offsets]
+        order = [registers[row, right.smem_layout.row_at(column)] for row, column in offsets]
     if isinstance(left, Layout):
         instruction: Instruction = _FromRegisters(dtype, other, width, right.smem_layout)
     else:
@@ -253,10 +255,8 @@ def dot(
 
 
 LOWER, UPPER, LOWER_OTHERS, UPPER_OTHERS = 0x5410, 0x7632, 0x1054, 0x3276
-"""Selectors of `prmt`: the lower halves of two words, the first word's below; their upper halves; both with the second
-word's below (PTX ISA, "prmt")."""
-
-
+"""Selectors of `prmt` that join halves of two words: the lower halves, or the upper ones, with the first word's half
+below; then the same with the second word's half below (PTX ISA, "prmt")."""
 QUAD = 4
 """Lanes that share a row of sums; elements of 8 bits in a word."""
 BYTE_BITS = 8
@@ -264,12 +264,12 @@ BYTE_BITS = 8
 
 @cache
 def pack_quads(dtype: DTypeLike, layout: Layout) -> Any:
-    """`f(tile)`: a tile of 8 bits as words of four elements, as `wgmma` takes it.
+    """`f(tile)`: a tile of 8-bit elements as words of four, as `wgmma` takes it.
 
     In a `group_accumulator` with four neighbours, four neighbours of a lane are a word. Else lane t of a quad has
     columns 2t and 2t + 1 of each 8, and needs columns 4t to 4t + 3 of each 16. A lane first joins its elements of 16
-    columns to one word, whose halves are 8 columns apart. Then lane t needs half t // 2 of the words of lanes
-    2 (t % 2) and 2 (t % 2) + 1. Words are exchanged by twos: one shuffle brings this half of both.
+    columns to one word, whose halves are 8 columns apart. Then lane t needs half t // 2 of two such words, those of
+    lanes 2 (t % 2) and 2 (t % 2) + 1. Words are exchanged by twos: one shuffle brings this half of two words of a lane.
     """
     n = layout.registers // QUAD
 
@@ -289,7 +289,7 @@ def pack_quads(dtype: DTypeLike, layout: Layout) -> Any:
 
 
 def _exchange_halves(b: Any, halves: list[Any]) -> list[Any]:
-    """Words whose halves are in two other lanes, as `pack_quads` says."""
+    """Words for a product, each of halves from two lanes (`pack_quads`)."""
 
     def pick(x: Any, y: Any, selector: Any) -> Any:  # bytes of two words
         return call(b, "llvm.nvvm.prmt", I32, [x, y, selector])
@@ -302,16 +302,16 @@ def _exchange_halves(b: Any, halves: list[Any]) -> list[Any]:
     quad, twice = b.and_(lane, i32c(LANES - QUAD)), b.shl(b.and_(lane, i32c(1)), i32c(1))
     near = b.or_(quad, b.or_(twice, b.zext(upper, I32)))  # lane 2 (t % 2) + t // 2 of the quad
     other = b.xor(near, i32c(1))
-    # An even lane is `near` for those that need lower halves, and `other` for those that need upper ones.
+    # An even lane is `near` for lanes that need lower halves, and `other` for lanes that need upper halves.
     sent_near, sent_other = either(odd, UPPER, LOWER), either(odd, LOWER, UPPER)
     lower_word, upper_word = either(upper, LOWER_OTHERS, LOWER), either(upper, UPPER_OTHERS, UPPER)
     words: list[Any] = []
-    # 32 columns at a time, of two rows that take turns every 8 columns: 8 halves, and 4 words
+    # 32 columns of two rows at a time, which are 8 halves or 4 words: the rows take turns every 8 columns.
     for first in range(0, len(halves), 8):
         block = halves[first : first + 8]
         rows: list[list[Any]] = []
         for row in range(2):
-            # the words of columns 0 to 15, and of 16 to 31: halves 0 and 2, and 4 and 6, of the first row
+            # The words of columns 0 to 15 and of 16 to 31: in the first row, halves 0 and 2, and halves 4 and 6.
             x, y = (b.or_(block[at + row], b.shl(block[at + row + 2], i32c(HALF_BITS))) for at in (0, 4))
             from_near = shuffle_from(b, pick(x, y, sent_near), near)
             from_other = shuffle_from(b, pick(x, y, sent_other), other)

@@ -84,7 +84,7 @@ class Access:
         self.strides = [const(I64, each) if each is not None else next(arguments) for each in view.strides]
         self.at = Coordinates(b, layout)
         self.origin: list[Any] = []
-        interior: Any = None
+        interior: Any = None  # an i1: the whole tile is inside the tensor
         self.starts_inside: Any = None  # an i1: the tile's first index is at least 0 on every axis
         self.ends: list[Any] = []  # per axis, the end of the tile's part that is inside the tensor
         start: Any = None  # offset of this thread's first element, in elements

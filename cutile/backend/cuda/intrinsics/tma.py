@@ -130,7 +130,7 @@ def load(
         shared: the number of `tile blocks` arguments. They count the tile blocks that load this tile, along each axis
             of the grid. If all counts are 1, the L2 cache evicts the tile first. None: no such arguments, and no hint.
     """
-    count, rows, part_bytes = smem_layout.part(cluster)  # of one block: panels, rows of each panel, bytes
+    panels, rows, part_bytes = smem_layout.part(cluster)  # of one block; bytes from one part to the next
     split = smem_layout.split(cluster)
     order = axis_first(len(shape), axis)  # the axes as in memory, the innermost first
     box_rows = rows // 2 if smem_layout.interleaved else rows
@@ -141,8 +141,8 @@ def load(
         full = full_barrier(b, counter, stages, offset)
         origin = [b.mul(at, i32c(step)) for at, step in zip(index, steps or shape, strict=True)]
         for a, (step, extent) in enumerate(zip(steps or shape, shape, strict=True)):
-            # A tile that begins before the tensor's first element is outside as a whole. If tiles overlap or lie apart,
-            # a part of it may be inside, which TMA would load.
+            # A tile that begins before the tensor's first element is outside as a whole. If the step is no multiple of
+            # the extent, a part of such a tile may be inside, and TMA would load that.
             if step % extent:
                 origin[a] = b.select(b.icmp_signed("<", origin[a], i32c(0)), i32c(OUTSIDE), origin[a])
         # A tile of a single element comes with the aligned group around it. A box whose first element lies at no
@@ -155,9 +155,9 @@ def load(
         if split != "none":
             rank = cluster_rank(b)
             first = b.add(first, b.mul(rank, i32c(part_bytes)))
-            split_axis, step = (axis, count * smem_layout.span) if split == "panels" else (order[1], rows)
+            split_axis, step = (axis, panels * smem_layout.span) if split == "panels" else (order[1], rows)
             origin[split_axis] = b.add(origin[split_axis], b.mul(rank, i32c(step)))
-        for panel in range(count):
+        for panel in range(panels):
             for row in range(0, rows, box_rows):
                 begin = panel * smem_layout.panel_bytes + row * smem_layout.swizzle
                 # The box's offsets from the tile's origin along the two innermost axes; a tensor of one axis has no
