@@ -89,6 +89,7 @@ class _Groups:
         self._parent: dict[Value, Value] = {}
 
     def find(self, value: Value) -> Value:
+        """The value that stands for the group."""
         while self._parent.get(value, value) is not value:
             value = self._parent[value]
         return value

@@ -81,6 +81,7 @@ class RowAxis:
         return builder.add(copy)
 
     def _access(self, op: Load | Store, operands: Sequence[Value], parts: int, part: Value, builder: Builder) -> Op:
+        """The load or store of one slice."""
         tile = op.value if isinstance(op, Store) else op.result
         axis, shape = self.axes[tile], self.shape(tile, parts)
         x, *rest = operands
@@ -224,6 +225,7 @@ class _Rows:
             self._block(values)
 
     def _block(self, values: Sequence[Value]) -> None:
+        """Block all axes of these tiles: none may be cut."""
         self._blocked += [(value, axis) for value in values for axis in range(len(value.tile.shape))]
 
     def _block_view(self, op: LoadView | StoreView) -> None:

@@ -306,6 +306,7 @@ class Kernel:
         self._open.pop()
 
     def _operation(self, op: Op, used_here: set[Value]) -> None:
+        """Write an operation; `used_here` are the operands of its block's operations."""
         line = op.location.line if op.location else None
         if type(op) in control.EMITTERS:
             self.body.at(line)
@@ -356,6 +357,7 @@ class Kernel:
         self.body.write(f"{', '.join(self._values[value] for value in op.results)} = ", expression)
 
     def _may_inline(self, op: Op, expression: Expression, used_here: set[Value]) -> bool:
+        """Whether an operation's call is written where its result is used."""
         value = op.result
         is_pure = family(type(op)) in INLINE or op.attributes.get("how") in ("splat", "repeat")
         is_used_once = self._uses[value] == 1 and value in used_here and value not in self._values
@@ -368,6 +370,7 @@ class Kernel:
         )
 
     def _constant(self, op: Constant, used_here: set[Value]) -> None:
+        """Inline a constant, or assign it if it has a name and this block uses it."""
         value, dtype = op.result, op.dtype
         # A plain number converts to an argument's dtype, unless scalars of this dtype are bits in an integer.
         if value.tile.is_scalar and dtype not in (f16, bf16) and dtype.kind != "storage":

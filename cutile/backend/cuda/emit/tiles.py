@@ -35,6 +35,7 @@ def flushing(op: math.Flushing, kernel: Kernel) -> Call:
 
 
 def _bound(op: Op, name: str, kernel: Kernel) -> Call:
+    """The call of the function `name` of `intrinsics/math.py`."""
     dtype = kernel.dtype(op.result.tile.dtype)
     bound = kernel.bind(name, "math.function", f'"{name}"', dtype, str(kernel.count(op)))
     return Call(bound, tuple(map(kernel.use, op.operands)))

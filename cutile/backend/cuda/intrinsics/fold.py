@@ -51,6 +51,7 @@ class _Function:
 
 
 def _results(b: Any, columns: Sequence[Sequence[Any]], dtypes: Sequence[DTypeLike], count: int) -> Any:
+    """A fragment for each column of elements; several as a tuple."""
     packed = [pack(b, column, count) for column in columns]
     if len(packed) == 1:
         return packed[0]
@@ -58,6 +59,7 @@ def _results(b: Any, columns: Sequence[Sequence[Any]], dtypes: Sequence[DTypeLik
 
 
 def _result_type(dtypes: Sequence[DTypeLike], count: int) -> Any:
+    """The Numba type of `_results`."""
     kinds = [frag(dtype, count) for dtype in dtypes]
     return kinds[0] if len(kinds) == 1 else together(kinds)
 

@@ -257,6 +257,10 @@ def _by_f64(
     group, inner = b.lshr(lane, i32c(2)), b.and_(lane, i32c(3))
 
     def reader(stage: Stage, across: Any, shift: Any, is_left: bool) -> Any:
+        """The function `read(other, k)`, which loads an element of this thread.
+
+        The element is `other` rows (or columns), and `k` along K, behind the thread's first one.
+        """
         by_k = stage.swap if is_left else not stage.swap
         row, column = (inner, b.add(across, group)) if by_k else (b.add(across, group), inner)
         base = b.mul(b.add(b.mul(row, i32c(stage.pitch)), column), i32c(F64_BYTES))

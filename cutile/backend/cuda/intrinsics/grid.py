@@ -40,6 +40,7 @@ def tile_block_id(axis: int, blocks: int = 1, *, alone: bool = False) -> Any:
 
 
 def _index(b: Any, axis: int, number: Any, y: Any, z: Any) -> Any:
+    """The index of block `number` along an axis; `y` and `z` are the grid's extents."""
     if axis == 0:
         return b.udiv(number, b.mul(y, z))
     return b.urem(number, z) if axis == 2 else b.urem(b.udiv(number, z), y)

@@ -189,6 +189,7 @@ class Keys:
     # Keys in shared memory: an array for each word of a key, so that lanes side by side use all banks.
 
     def _addresses(self, place: Any, offset: int, count: int) -> list[Any]:
+        """Pointers to the words of the key at a place."""
         b, start = self._b, offset
         addresses: list[Any] = []
         for kind in self.kinds:

@@ -83,6 +83,7 @@ class Lanes:
         return [from_shared(b, dtype, self._place(dtype, register, offset)) for register in range(len(elements))]
 
     def _place(self, dtype: DTypeLike, register: int, offset: int) -> Any:
+        """A pointer to where a register's element is handed on in shared memory."""
         b, index = self.b, i32c(0)
         if self.layout is not None:
             at = Coordinates(b, self.layout)

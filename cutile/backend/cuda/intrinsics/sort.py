@@ -259,6 +259,7 @@ def _sort_all(
 def _write_sorted(
     b: Any, keys: Keys, layout: Layout, axis: int, k: int, room: TopKRoom, offset: int, elements: Sequence[Any]
 ) -> None:
+    """Sort with the threads that run this, and write the first `k` keys of each row."""
     rows = _Network(b, keys, layout, axis, offset).run(_encoded(b, keys, layout, axis, elements, keys.encode))
     strides = row_major([k if a == axis else extent for a, extent in enumerate(layout.shape)])
     for register, key in enumerate(rows):

@@ -86,6 +86,7 @@ class _Layouts:
         return sum(self._operation(op) for op in block.operations)
 
     def _operation(self, op: Op) -> int:
+        """Check an operation and its regions; return the number of comparisons."""
         count = 0
         for value, expected in _expected(op):
             actual = self._known.get(value)

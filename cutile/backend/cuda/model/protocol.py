@@ -86,8 +86,8 @@ class Event:
     Attributes:
         what: its name.
         count: the stage counter, which numbers the iterations of all tile blocks; -1 for a product that reads nothing
-            of this pipeline. For `finish` it is the number of products that may still be under way, for `store` the
-            number of the subtile, for `order wait` the number of such waits before.
+            of this pipeline. For `finish` it is the number of products that may still be under way, for `fill` and
+            `store` the number of the subtile, for `order wait` the number of such waits before.
         nbytes: bytes that are copied or announced, for `load` and `acquire`.
         place: the number of the place that is filled or stored.
         pending: stores that TMA may still be reading when the place is filled.
@@ -172,7 +172,7 @@ _FOLDED: dict[type[Op], Callable[[int, int], int]] = {
     Ge: operator.ge,
     And: _both,
 }
-"""Operations whose result is known if their operands are."""
+"""The functions of operations whose result is known if their operands are."""
 OF_RESULTS = ("pack", "fill", "store", "scatter", "reduce", "barrier", "write")
 """Events that are not of a pipeline, but of results, or of operands that consumers write."""
 
