@@ -403,8 +403,9 @@ class Kernel:
     def source(self) -> Source:
         """Write the file."""
         function = self._function
-        # Emitters write these names, and Python's `range`, as they are. So they are taken before users' names.
-        for name in ("range", *(each.name for each in self.parameters if each.kind not in _OF_ARGUMENTS)):
+        # Emitters write these names, Python's `range`, and `inf` and `nan` of its `math`, as they are. So they are taken
+        # before users' names.
+        for name in ("range", "inf", "nan", *(each.name for each in self.parameters if each.kind not in _OF_ARGUMENTS)):
             self.names.user(name)
         names = [self.names.user(p.name) if p.kind in _OF_ARGUMENTS else p.name for p in self.parameters]
         for parameter, name in zip(self.parameters, names, strict=True):

@@ -60,7 +60,7 @@ def compact(dtype: DTypeLike, layout: Layout, *, offset: int, fence: bool) -> An
     """
     vector, count, warps = layout.vector(0), layout.registers, layout.warps
     counts = count // vector * warps  # one for each vector of each warp
-    width = BYTE_BITS if LANES * vector < 1 << BYTE_BITS else HALF_BITS
+    width = BYTE_BITS if LANES * vector < 1 << BYTE_BITS else HALF_BITS  # of a field
     fields = WORD_BITS // width
     letter, kind, _, _ = REGISTERS[dtype.bits]
     # Predicated: of several branches one after the other, each would keep a convergence barrier (PTX ISA, "st").
