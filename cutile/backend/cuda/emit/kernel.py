@@ -403,8 +403,8 @@ class Kernel:
     def source(self) -> Source:
         """Write the file."""
         function = self._function
-        # Emitters write these names as they are, and Python's `range` and the `inf` and `nan` of its `math`. So they are
-        # taken before users' names.
+        # Emitters write these names as they are, as well as `range`, and `inf` and `nan` of `math`. So they are taken
+        # before users' names.
         for name in ("range", "inf", "nan", *(each.name for each in self.parameters if each.kind not in _OF_ARGUMENTS)):
             self.names.user(name)
         names = [self.names.user(p.name) if p.kind in _OF_ARGUMENTS else p.name for p in self.parameters]

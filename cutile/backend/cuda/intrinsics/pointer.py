@@ -164,7 +164,7 @@ def load(
         constant: nothing writes there during the launch.
         exchange: where the elements are handed to the other threads that hold them; None: each thread reads.
         width: number of neighbouring registers whose elements lie side by side, and are read at once if all masks are
-            set.
+            set. It is 1 unless `order` is "weak": the wide access has no order and no scope.
     """
     count = layout.registers if layout is not None else 0
     # One fence behind all loads of a thread: each acquire of its own would hold up the loads behind it.
