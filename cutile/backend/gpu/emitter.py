@@ -1,7 +1,7 @@
 """Generated code: its look, and the emitter of operations with an intrinsic.
 
-Expressions are data, and are written as black formats code. Each of the user's lines is quoted once, and a map leads
-from generated lines back to it.
+Expressions are data, and are written as black formats code. Each of the user's lines is quoted once, in a comment. A
+map leads from generated lines back to the user's.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from cutile.dtypes import DTypeLike
 from cutile.ir import Op, ResourceType
 
 WIDTH = 88
+"""Characters of a line, as for black."""
 INDENT = "    "
 
 
 @dataclass(frozen=True)
 class Call:
-    """A call: what is called, and its arguments."""
+    """A call: the function's name, and the arguments."""
 
     function: str
     arguments: tuple[Expression, ...]
@@ -31,6 +32,7 @@ class Call:
 
 
 Expression = str | Call
+"""A name or a literal, as text; or a call."""
 
 
 def quoted(value: object) -> str:
@@ -46,7 +48,8 @@ def quoted(value: object) -> str:
 def wrap(prefix: str, expression: Expression, suffix: str, indent: str) -> list[str]:
     """The lines of `prefix expression suffix`.
 
-    They are a single line if it is short enough. Else all arguments are on the line below, else each on its own.
+    It is a single line if that is short enough. Else all arguments are on one line below, and if that is too long, each
+    is on a line of its own.
     """
     line = f"{indent}{prefix}{expression}{suffix}"
     if len(line) <= WIDTH or isinstance(expression, str) or not expression.arguments:
@@ -62,7 +65,7 @@ def wrap(prefix: str, expression: Expression, suffix: str, indent: str) -> list[
 class Names:
     """Hands out identifiers, each once.
 
-    The names of the user's values are reserved for these.
+    `reserved` are the names of the user's values: no other value gets them.
     """
 
     def __init__(self, reserved: Iterable[str]) -> None:
@@ -88,7 +91,10 @@ class Names:
 
 
 class Body:
-    """The lines of the kernel's body, and which user line each came from."""
+    """The lines of the kernel's body, and the number of the user's line of each.
+
+    `source` has the user's lines, by number.
+    """
 
     def __init__(self, source: dict[int, str]) -> None:
         self.lines: list[str] = []
@@ -112,7 +118,7 @@ class Body:
         self._depth -= 1
 
     def at(self, line: int | None) -> None:
-        """Say from which user line the following lines come; quote it the first time."""
+        """Say from which line of the user the next ones come; quote it the first time."""
         if line is None:
             return
         self._line = line
@@ -131,7 +137,7 @@ class Body:
 
 
 DESCRIBE_THE_RESULT = ("dtype", "shape")
-"""Attributes that describe a result. A factory that needs them takes them by position."""
+"""Attributes that describe a result. A factory that needs them names them among its `facts`."""
 
 
 @dataclass(frozen=True)
@@ -141,19 +147,19 @@ class Intrinsic:
         acquire = pipeline.acquire(stages=4, offset=0, nbytes=49152)  # once, at the top of the file
         acquire(counter)                                              # where the operation stands
 
-    The factory takes `facts` by position. Keywords follow: where the operands that are resources lie, then the
-    attributes, without those that have their default. The function takes the other operands in their order. The
-    attributes `dtype` and `shape` describe a result: the factory learns of them by `facts` alone.
+    The factory takes `facts` by position. Keywords follow: the places of operands that are resources, then the
+    attributes whose values are not their defaults. The function takes the other operands in their order. The attributes
+    `dtype` and `shape` describe a result: the factory gets them only if `facts` name them.
 
     Attributes:
-        factory: module and function, "pipeline.acquire".
+        factory: module and function, such as "pipeline.acquire".
         facts: positional arguments of the factory. Each is one of "name", "dtype" (of the first operand, or the
             attribute), "result" (the result's dtype), "count" (elements per thread; 0 for a scalar), "layout",
             "source" and "smem_layout", or the name of an attribute or of a resource. `=` behind it makes it a keyword.
-        stem: the function's name in the file, with attributes in braces. The factory's own name if empty.
-        call: arguments of the function, where these are not the operands in their order: operands, attributes that are
-            names of parameters, or parameters of the kernel.
-        pipeline: what the factory is told of a pipeline among the operands.
+        stem: the function's name in the file, with attributes in braces. If it is empty, the factory's own name.
+        call: arguments of the function, if these are not the operands in their order. Each is the name of an operand,
+            of an attribute that holds the name of a parameter, or of a parameter of the kernel.
+        pipeline: attributes of a pipeline among the operands that become keywords.
         omit: attributes that the factory does not take.
     """
 
@@ -170,9 +176,9 @@ class Resources:
     """How a target writes operands that are resources: shared memory and its barriers.
 
     Attributes:
-        fact: a fact of an operation that the emitter does not know, as arguments of the factory.
-        places: the places of the resources among the operands, as keywords of the factory.
-        dtype: the dtype of an operation: its attribute, or its first operand's.
+        fact: gives a fact that the emitter does not know, as arguments of the factory.
+        places: gives the places of the resources among the operands, as keywords of the factory.
+        dtype: gives an operation's dtype: its attribute, or the dtype of its first operand.
     """
 
     fact: Callable[[str, Op, Any], Iterator[str]]
@@ -197,7 +203,7 @@ def declared_emitter(intrinsic: Intrinsic, resources: Resources) -> Callable[[Op
 
 
 def _fact(fact: str, op: Op, kernel: Any, resources: Resources) -> Iterator[str]:
-    """A fact as arguments of the factory: one, but for "source" one for each source."""
+    """A fact as an argument of the factory; "source" gives one for each source."""
     attributes = op.attributes
     match fact:
         case "name":
@@ -222,15 +228,15 @@ def _fact(fact: str, op: Op, kernel: Any, resources: Resources) -> Iterator[str]
 
 
 def _attributes(op: Op, intrinsic: Intrinsic) -> Iterator[str]:
-    """The attributes as keywords, without those that have their default."""
-    other = {
+    """The attributes as keywords, except those that have their default."""
+    left_out = {
         *DESCRIBE_THE_RESULT,
         *intrinsic.omit,
         *intrinsic.call,
         *(fact.removesuffix("=") for fact in intrinsic.facts),
     }
     for name, field in op.fields.items():
-        if field.kind == "attribute" and name not in other:
+        if field.kind == "attribute" and name not in left_out:
             value = op.attributes[name]
             if field.required or value != field.default:
                 yield f"{name}={value!r}"
@@ -250,5 +256,5 @@ def _arguments(op: Op, intrinsic: Intrinsic, kernel: Any) -> Iterator[Expression
 
 
 def numbers(op: Op, *names: str) -> list[str]:
-    """These attributes as keywords, whatever their values."""
+    """These attributes as keywords, even where they have their default."""
     return [f"{name}={op.attributes[name]!r}" for name in names]

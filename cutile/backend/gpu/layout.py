@@ -44,7 +44,8 @@ class Layout:
         register: the basis of each register bit of the core, lowest bit first.
         lane: the basis of each of the five lane bits.
         warp: the basis of each warp bit; there are `2 ** len(warp)` warps.
-        repeat: (axis, count) of each digit of the repetition, fastest first; the digits count in registers.
+        repeat: (axis, count) of each digit of the repetition, fastest first. Above the core's register bits, the number
+            of a register consists of these digits.
 
     Example:
         >>> row = Layout((96,), register=((1,),), lane=((2,), (4,), (8,), (0,), (0,)), warp=(), repeat=((0, 6),))
@@ -138,9 +139,9 @@ class Layout:
         return xor(self.thread_coordinate(lane, warp), self.offsets[register])
 
     def owner(self, lane: int, warp: int) -> bool:
-        """Whether the thread stores: of threads with equal elements, one does.
+        """Whether the thread stores its elements.
 
-        It is the one whose free bits are 0.
+        Of threads with equal elements it is the one whose free bits are 0.
         """
         return not (lane & self.free_lanes or warp & self.free_warps)
 
@@ -170,7 +171,7 @@ class Layout:
 
     @cached_property
     def reach(self) -> Coordinate:
-        """Per axis, an upper bound of what lane and warp add to a register's offset."""
+        """Per axis, the most that lane and warp add to a register's offset."""
         return tuple(reduce(int.__or__, (b[axis] for b in (*self.lane, *self.warp)), 0) for axis in range(self.rank))
 
     def edge_axes(self, register: int) -> tuple[int, ...]:
@@ -181,7 +182,7 @@ class Layout:
     def run(self, axis: int) -> tuple[int, ...]:
         """The registers with the first consecutive elements along `axis`.
 
-        They are a power of two. Those of another run are these, XOR the register of its first element.
+        Their number is a power of two. The registers of another run are these, XOR the register of its first element.
 
         Example:
             >>> lanes = ((0, 4), (1, 0), (2, 0), (0, 0), (0, 0))
@@ -196,9 +197,9 @@ class Layout:
         return tuple(registers)
 
     def vector(self, axis: int) -> int:
-        """How many consecutive registers hold consecutive elements along `axis`.
+        """The number of consecutive registers that hold consecutive elements along `axis`.
 
-        A power of two; the registers, and the elements, start at a multiple of it.
+        It is a power of two. The first register's number and its element's coordinate are multiples of it.
         """
         width = 1
         for basis in self.register:
@@ -225,13 +226,13 @@ class Layout:
         )
 
     def drop(self, axis: int) -> Layout:
-        """Without `axis`, whose extent is 1."""
+        """The layout without `axis`, whose extent is 1."""
         if self.shape[axis] != 1:
             raise ValueError(f"axis {axis} of {self.shape} has not extent 1")
         return self.collapse(axis).permute([a for a in range(self.rank) if a != axis])
 
     def insert(self, axis: int) -> Layout:
-        """With a new axis of extent 1 at `axis`."""
+        """The layout with a new axis of extent 1 at `axis`."""
 
         def wide(basis: Sequence[int], value: int = 0) -> tuple[int, ...]:
             return (*basis[:axis], value, *basis[axis:])
@@ -245,7 +246,10 @@ class Layout:
         )
 
     def permute(self, axes: Sequence[int]) -> Layout:
-        """Axis k of the result is axis `axes[k]`; axes left out must have extent 1."""
+        """The layout whose axis k is this one's axis `axes[k]`.
+
+        Axes left out must have extent 1.
+        """
 
         def pick(basis: Sequence[int]) -> tuple[int, ...]:
             return tuple(basis[axis] for axis in axes)
@@ -259,7 +263,7 @@ class Layout:
         )
 
     def __str__(self) -> str:
-        """Short: the shape, elements per thread, threads, and the core."""
+        """The shape, elements per thread, threads, and the core."""
         text = "x".join(map(str, self.shape)) or "scalar"
         core = "x".join(map(str, self.core))
         return f"{text}: {self.registers} each of {self.threads} threads, core {core}"
@@ -268,7 +272,7 @@ class Layout:
 def register_map(source: Layout, target: Layout) -> tuple[int, ...] | None:
     """For each register of `target` the register of `source` with the same element.
 
-    None where an element has to move between threads. Registers beyond the tile's edge may take any.
+    None if an element has to move between threads. A register beyond the tile's edge may get any element.
 
     Example:
         >>> a = blocked((8, 64), warps=1, vector=4)
@@ -293,9 +297,9 @@ def round_up(extent: int) -> int:
 
 
 def _splits(bits: int, limits: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Every way to divide up to `bits` bits among axes that take up to `limits` each.
+    """Every way to divide up to `bits` bits among axes.
 
-    Ways with many bits for the first axis come first.
+    `limits` has the most bits that each axis takes. Ways with many bits for the first axis come first.
     """
     if not limits:
         yield ()
@@ -327,15 +331,15 @@ def blocked(
     """The layout for memory: neighbouring lanes hold neighbouring vectors.
 
     So a warp accesses one stretch of memory. Of the ways to spread the threads over the axes, the way with the fewest
-    registers is taken. Among equals it is the one with the longest stretch along the first axis of `order`. With `rows`
-    the one with the fewest warps along that axis goes before it.
+    registers is taken. Among equals it is the one with the longest stretch along the first axis of `order`. With
+    `rows`, the number of warps along that axis, the fewer the better, decides before the stretch.
 
     Args:
         shape: the tile's extents.
         warps: a power of two.
         vector: consecutive elements per thread along the first axis of `order`; a power of two.
         order: axes, the contiguous one first; by default the last axis first.
-        rows: whether each warp has its own rows, if there are enough: the reduction of a row then crosses few warps.
+        rows: whether each warp has rows of its own, if there are enough. The reduction of a row then crosses few warps.
 
     Example:
         >>> print(blocked((96, 80), warps=4, vector=4))
@@ -373,16 +377,17 @@ def blocked(
 def split_warps(
     shape: tuple[int, int], core: tuple[int, int], warps: int, reads: tuple[int, int] | None = None
 ) -> tuple[int, int]:
-    """How many warps are along rows and along columns.
+    """The numbers of warps along the first axis and along the second.
 
-    They have the fewest cores per warp, and among equals read the fewest elements of operands.
+    Of all splits this one has the fewest cores per warp. Among equals it reads the fewest elements of operands.
 
     Args:
         shape: the tile's extents.
         core: the extents of a warp's core.
         warps: a power of two.
-        reads: the elements of the left and the right operand that a warp reads for each core along rows and columns.
-            By default the core's own extents, which makes a warp's part as square as may be.
+        reads: the elements of the left operand that a warp reads for each core along the first axis, and those of the
+            right operand for each core along the second. By default the core's extents: a warp's part is then as square
+            as possible.
 
     Example:
         >>> split_warps((128, 256), (16, 8), 8)
@@ -408,7 +413,7 @@ def with_warps(
 ) -> Layout:
     """A core of one warp, spread over the warps and repeated.
 
-    `reads`: as for `split_warps`.
+    `register` and `lane` are the bases of that core. `reads`: as for `split_warps`.
     """
     warp_layout = Layout((1, 1), tuple(register), tuple(lane), ())
     rows, columns = split_warps(shape, (warp_layout.core[0], warp_layout.core[1]), warps, reads)
@@ -424,14 +429,15 @@ def with_warps(
 
 
 def outer_accumulator(shape: tuple[int, int], warps: int) -> Layout:
-    """The accumulator of SIMT products.
+    """The layout of the accumulator of SIMT products.
 
-    Each lane has 4 neighbours in each of 4 rows; a warp covers 16 x 32.
+    Each lane has 4 neighbours in each of 4 rows; a warp covers 16 x 32. Small tiles take a smaller core, so that a
+    1 x 1 product does not carry 512 elements.
 
     The rows of a lane are 4 apart, so that lanes read neighbouring rows of the left operand, which lie in different
-    banks. Lanes that differ in their lowest bit share columns, and those that differ in the others share rows: shared
-    memory serves wide accesses half a warp at a time, and two halves at once where neighbours ask for the same.
-    Small tiles take a smaller core, so that a 1 x 1 product does not carry 512 elements.
+    banks. Lanes that differ only in the lowest or only in the highest bit have the same columns; lanes that differ only
+    in the others have the same rows. Shared memory serves wide accesses half a warp at a time. It serves two halves at
+    once where neighbouring lanes read the same address.
     """
     down = max(0, min(2, (round_up(shape[0]) - 1).bit_length() - 2))
     across = min(2, (round_up(shape[1]) - 1).bit_length())
@@ -451,9 +457,9 @@ def batched(accumulator: Layout, count: int) -> Layout:
 
 
 def along(shape: Sequence[int], axis: int, warps: int) -> Layout:
-    """The layout for networks along one axis.
+    """The layout for sorting networks along one axis.
 
-    The lowest bits of the axis are the registers', the next the lanes', then the warps'. So few steps of a network
+    The lowest bits of the axis are in registers, the next in lanes, the highest in warps. So few steps of a network
     exchange elements between threads, and fewer between warps. The axis has the lowest bits of the thread's number.
     Extents are rounded up to powers of two.
 
@@ -481,7 +487,7 @@ def along(shape: Sequence[int], axis: int, warps: int) -> Layout:
 def cut(layout: Layout, shape: Sequence[int]) -> Layout | None:
     """The layout of a part of a tile, if each thread holds it in its own registers.
 
-    None where parts of this shape do not follow each other in a thread's registers.
+    None if the parts of this shape do not follow each other in a thread's registers.
 
     Example:
         >>> whole = Layout((64, 64), ((0, 1),), ((0, 2), (0, 4), (1, 0), (2, 0), (4, 0)), ((8, 0),), ((0, 4), (1, 8)))
@@ -502,9 +508,9 @@ def cut(layout: Layout, shape: Sequence[int]) -> Layout | None:
 
 
 def extended(layout: Layout, shape: Sequence[int]) -> Layout | None:
-    """The layout of a tile of several parts that each have this layout.
+    """The layout of a tile of several parts, each of which has the layout `layout`.
 
-    None where they do not follow each other in a thread's registers, or `shape` is no whole number of them.
+    None if the parts do not follow each other in a thread's registers, or if `shape` is no multiple of theirs.
     """
     if layout.rank != len(shape) or any(layout.shape[axis] % layout.core[axis] for axis in range(layout.rank)):
         return None

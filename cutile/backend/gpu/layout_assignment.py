@@ -1,9 +1,10 @@
 """The layout of each tile, which a target carries out as it lowers a function.
 
 Values that must agree register by register (operands and results of element-wise operations, carried values of a loop)
-form one group. The first layout that a group is given stays. They are given in this order: of products' accumulators,
-of the operands and rows beside these, of coalesced loads, of what a reduction, broadcast or reshape of these implies,
-of accesses by address, of coalesced stores. Where two groups meet in other ways, the target converts.
+form one group. The first layout that a group gets stays. Layouts come in this order: of products' accumulators; of
+products' operands, and of rows that are broadcast over accumulators; of coalesced loads; of tiles to which reductions,
+broadcasts and reshapes carry these layouts; of accesses by address; of coalesced stores. Where two groups meet in other
+ways, the target converts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -26,7 +27,7 @@ ACCESS_BYTES = 16
 
 # Operations that access memory by address.
 ACCESSES = (LoadPointer, StorePointer, AtomicRmw, AtomicCas)
-# Families of operations whose result at a place depends on the operands there alone.
+# Families of operations in which an element of the result depends only on the operands' elements at the same index.
 ELEMENTWISE = ("arith", "rounding", "math", "compare", "cast")
 
 
@@ -36,9 +37,9 @@ def is_tile(value: Value) -> bool:
 
 
 def carried_groups(op: Op) -> Iterator[tuple[Value, ...]]:
-    """The values that are one variable of control flow.
+    """The groups of values that are one variable of control flow each.
 
-    That is the initial value, block arguments, yielded values and the result.
+    A group has the initial value, block arguments, yielded values and the result.
     """
     if isinstance(op, For):
         yields = op.body.terminator.operands
@@ -56,7 +57,7 @@ def vector_width(
     """Axis and elements of the widest access that a tensor's facts and a tile allow.
 
     None for accesses of single elements. A vector must begin at a multiple of its size in every tile. So its width
-    divides the tile's extent, and also the step from tile to tile, where that differs (`steps`).
+    divides the tile's extent, and also the step from tile to tile (`steps`) if that differs.
     """
     axis = tensor.unit_axis
     if axis is None:
@@ -88,6 +89,7 @@ class _Groups:
         self._parent: dict[Value, Value] = {}
 
     def find(self, value: Value) -> Value:
+        """The value that stands for the group."""
         while self._parent.get(value, value) is not value:
             value = self._parent[value]
         return value
@@ -103,12 +105,13 @@ class LayoutAssignment:
     """The layout of every tile of a function.
 
     Args:
-        function, warps: the function, and the warps of a block.
-        of_product: the accumulator's layout of a product for a number of warps, by the target's instructions.
-        accumulators: products, and other operations, with the layouts of their results.
+        function: the function.
+        warps: number of warps of a thread block.
+        of_product: gives the layout of a product's accumulator for a number of warps, by the target's instructions.
+        accumulators: operations whose results have a given layout: products, and others.
 
     Attributes:
-        warps: per block.
+        warps: number of warps of a thread block.
     """
 
     def __init__(
@@ -125,8 +128,8 @@ class LayoutAssignment:
         self._layouts: dict[Value, Layout] = {}
         self._operations = list(function.walk())
         self._definitions = {value: op for op in self._operations for value in op.results}
-        # Whether a reshape that cuts an axis, or joins two, may keep its layout (`reshaped`). Not in kernels with
-        # products: their results then change the layout there, and are stored in wide accesses.
+        # Whether a reshape that cuts an axis, or joins axes, may keep its elements in their registers (`reshaped`). In
+        # kernels with products it may not: a result changes its layout at the reshape, and is stored in wide accesses.
         self._cuts = not any(isinstance(op, Mma) for op in self._operations)
         for op in self._operations:
             self._join(op)
@@ -139,7 +142,7 @@ class LayoutAssignment:
         self._propagate()
         self._anchor_memory(loads=False)
         self._propagate()
-        for value in values_of(function):
+        for value in values_of(function):  # the rest: tiles that no product, load, store or access reaches
             if is_tile(value) and self.find(value) is None:
                 self._set(value, blocked(value.tile.shape, warps, ACCESS_BYTES // max(4, value.tile.dtype.bits // 8)))
                 self._propagate()
@@ -148,7 +151,7 @@ class LayoutAssignment:
         return self._layouts[self._groups.find(value)]
 
     def find(self, value: Value) -> Layout | None:
-        """The layout, where it is decided already."""
+        """The layout of a value; None if it is not decided yet."""
         return self._layouts.get(self._groups.find(value))
 
     def agree(self, value: Value, other: Value) -> bool:
@@ -156,7 +159,7 @@ class LayoutAssignment:
         return self._groups.find(value) is self._groups.find(other)
 
     def _set(self, value: Value, layout: Layout | None) -> bool:
-        """Give a value's group its layout, unless it has one; return whether it was given."""
+        """Give a value's group its layout unless it has one; return whether it did so."""
         if layout is None or not is_tile(value) or self.find(value) is not None:
             return False
         self._layouts[self._groups.find(value)] = layout
@@ -176,22 +179,22 @@ class LayoutAssignment:
             self._groups.join(group)
 
     def accumulator(self, op: Mma) -> Layout:
-        """The layout in which a product adds up."""
+        """The layout of a product's accumulator."""
         return self._accumulators.get(op) or self._of_product(op, self.warps)
 
     def _anchor_products(self) -> None:
-        """The layouts of accumulators, and of other operations whose layouts are given."""
+        """Set the layouts of accumulators, and of other operations with a given layout."""
         for op in self._operations:
             layout = self.accumulator(op) if isinstance(op, Mma) else self._accumulators.get(op)
             if layout is not None:
                 self._set(op.results[0], layout)
 
     def _anchor_operands(self) -> None:
-        """The layouts of tiles from which operands are made, so that no element moves.
+        """Set the layouts of tiles from which operands are made, so that no element moves.
 
-        They are the sources of transposed or reshaped operands, the tiles that parts are taken of, and joined tiles.
+        They are the sources of transposed or reshaped operands, tiles of which operands are parts, and joined tiles.
         """
-        # From operations with a given layout back to the tiles that they only show in another way.
+        # From operations with a given layout back to tiles that they only transpose, reshape or join.
         views = [op for op in self._operations if op in self._accumulators and not isinstance(op, Mma)]
         for view in views:
             if isinstance(view, Permute | Reshape | Cat):
@@ -205,21 +208,21 @@ class LayoutAssignment:
                 self._apply(op, cuts=True)
 
     def _anchor_rows(self) -> None:
-        """The layout of loads that are broadcast over a product's accumulator.
+        """Set the layout of loads that are broadcast over a product's accumulator.
 
-        It is the accumulator's: each thread loads the elements that it needs. Several threads load the same ones, and
-        none waits for another.
+        It is the accumulator's: each thread loads the elements that it needs. Several threads load the same elements,
+        and none waits for another.
         """
         loaded = {self._groups.find(op.result) for op in self._operations if isinstance(op, LoadTile | LoadMut)}
         reshapes = [op for op in self._operations if isinstance(op, Reshape)]
 
         def anchor(value: Value, layout: Layout) -> None:
-            """Set the layout of a load, or of the load that a reshape shows in another way."""
+            """Set the layout of a load, or of the load of which a value is a reshape."""
             root = self._groups.find(value)
             if root in loaded:
                 self._set(value, layout)
                 return
-            for op in reshapes:  # a group may have several: a constant joins the groups that it is added to
+            for op in reshapes:  # one group may have several reshapes: a constant joins the groups that it is added to
                 if self._groups.find(op.result) is root and (natural := reshaped(layout, op.x.tile.shape, cuts=False)):
                     anchor(op.x, natural)
 
@@ -228,9 +231,9 @@ class LayoutAssignment:
                 anchor(op.x, broadcast_source(op, target))
 
     def _anchor_memory(self, loads: bool) -> None:
-        """Coalesced blocks for every group that accesses memory.
+        """Set coalesced layouts for the groups whose members are loaded, or stored.
 
-        They are as wide as the widest access of a member.
+        Their vectors are as wide as the widest access of a member.
         """
         accesses: dict[Value, tuple[int, int | None, Value]] = {}  # by group: width, axis and tile of the widest access
         reduced = self._reduced()
@@ -253,10 +256,10 @@ class LayoutAssignment:
             self._set(value, blocked(value.tile.shape, self.warps, width, order, rows=rows))
 
     def _reduced(self) -> set[tuple[Value, int]]:
-        """Groups of rows that are reduced as they are loaded, with the axis.
+        """Groups of tiles that are reduced as they are loaded, each with the reduced axis.
 
-        There are none if tiles of another shape are loaded, or if there are loops: each warp would load again what all
-        rows share.
+        There are none if tiles of several shapes are loaded, or if there are loops. With rows of its own, each warp
+        would then load again the elements that all rows share.
         """
         loaded = {op.result.tile.shape for op in self._operations if isinstance(op, LoadTile | LoadMut | LoadView)}
         if len(loaded) > 1 or any(isinstance(op, For | While) for op in self._operations):
@@ -266,9 +269,9 @@ class LayoutAssignment:
         }
 
     def _anchor_accesses(self) -> None:
-        """Coalesced layouts for accesses by address.
+        """Set coalesced layouts for accesses by address.
 
-        Neighbouring lanes hold neighbouring elements, or neighbouring runs where one access serves a run.
+        Neighbouring lanes hold neighbouring elements, or neighbouring runs if one access serves a run.
         """
         for op in self._operations:
             if isinstance(op, ACCESSES):
@@ -285,7 +288,7 @@ class LayoutAssignment:
             pass
 
     def _apply(self, op: Op, cuts: bool = False) -> int:
-        """Give tiles the layouts that an operation implies, and return how many.
+        """Give tiles the layouts that an operation implies; return their number.
 
         `cuts`: as of `_implied`.
         """
@@ -294,7 +297,7 @@ class LayoutAssignment:
     def _implied(self, op: Op, cuts: bool = False) -> Iterator[tuple[Value, Layout | None]]:
         """The layouts that an operation's decided layouts imply for its other tiles.
 
-        `cuts`: an operand of a product is looked for, of which axes may be cut, and parts be joined.
+        `cuts`: the operation makes an operand of a product: then axes may be cut, and parts be joined.
         """
         if cuts and isinstance(op, Cat) and (whole := self.find(op.result)):
             yield from ((value, cut(whole, value.tile.shape)) for value in op.operands)

@@ -1,7 +1,7 @@
-"""Facts of operations for plans.
+"""Facts of operations, for plans.
 
-The values that they read, the operations in their regions, whether they compute with scalars only, the elements that
-one update of memory serves.
+Among them are the values that operations read, the operations in their regions, whether they compute with scalars only,
+and the number of elements that one update of memory serves.
 """
 
 from collections import defaultdict
@@ -20,7 +20,7 @@ from cutile.ops.pointer import LoadPointer, TensorAddress, TensorStride
 from cutile.ops.registry import family
 from cutile.ops.shape import Reshape
 
-# Families whose operations plans take for index arithmetic, if their results are scalars.
+# Families whose operations count as index arithmetic in plans, if their results are scalars.
 _SCALAR_FAMILIES = ("arith", "compare", "cast", "constant", "grid")
 
 
@@ -38,7 +38,7 @@ def reads(op: Op) -> list[Value]:
 
 
 def work_of(values: Iterable[Value], definitions: Mapping[Value, Op]) -> set[Op]:
-    """The operations from which values are computed, as far as `definitions` has them."""
+    """The operations from which values are computed, if `definitions` has them."""
     work: set[Op] = set()
     pending = list(values)
     while pending:
@@ -91,7 +91,7 @@ def thread_readers(
         value: the tile.
         users: the operations that read each value.
         passed: operations without an instruction, such as a transposition: the users of their results read the tile.
-        staged: of each product, the operands that it reads as they were copied to shared memory.
+        staged: for each product, the operands that it reads from shared memory, as they were copied there.
     """
     readers: list[Op] = []
     for op in users.get(value, ()):
@@ -103,18 +103,18 @@ def thread_readers(
 
 
 def constant_of(value: Value, definitions: Mapping[Value, Op]) -> Any:
-    """The number that all elements of a value are; None where that is not known."""
+    """The number that every element of a value is; None if that is not known."""
     op = definitions.get(value)
     return op.value if isinstance(op, Constant) else None
 
 
 def rounds_to_tf32(op: Op) -> bool:
-    """Whether an operation makes tf32 of f32, by the usual rounding."""
+    """Whether an operation converts f32 to tf32 with the default rounding."""
     return isinstance(op, Convert) and op.rounding is None and (op.x.tile.dtype, op.dtype) == (f32, tf32)
 
 
 def blocks_of(block: Block) -> Iterator[Block]:
-    """A block, and those in it."""
+    """A block, and all blocks in it."""
     yield block
     for op in block.operations:
         for nested in op.regions:
@@ -140,9 +140,9 @@ def is_scalar_work(op: Op) -> bool:
 
 
 def makes_numbers(op: Op) -> bool:
-    """Whether an operation computes scalars, or reads one that cannot change.
+    """Whether an operation computes scalars, or reads a scalar that cannot change.
 
-    The memory that it reads is written by nobody while the kernel runs.
+    Nobody writes to the memory that it reads while the kernel runs.
     """
     if isinstance(op, LoadTile):
         tensor = op.x.type
@@ -172,7 +172,7 @@ def only_asserts(op: Op) -> bool:
 def updated_at_once(op: AtomicRmw, layout: Layout, definitions: Mapping[Value, Op]) -> int:
     """Elements of a thread that one update serves: floats that lie side by side.
 
-    1 where each element has an update of its own. The kernel must not use the old elements.
+    It is 1 if each element needs an update of its own. The kernel must not use the old elements.
     """
     dtype = op.value.tile.dtype
     if op.kind != "addf" or op.order not in ("relaxed", "release") or dtype.bits > 32:

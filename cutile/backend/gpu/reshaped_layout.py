@@ -1,7 +1,7 @@
 """Layouts of reshaped tiles: each element stays in its register.
 
-A basis is a step of a power of two along one axis. Of an axis that is cut into several it becomes a step along one of
-these, and of several that are joined a step along the one: so no element has to move.
+A basis is a step of a power of two along one axis. If that axis is cut into several, the basis becomes a step along one
+of them. If several axes are joined, it becomes a step along the joined axis. So no element has to move.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ("reshaped",)
 def reshaped(layout: Layout, shape: Sequence[int], cuts: bool = True) -> Layout | None:
     """The layout of a tile in another shape, each element in the same register.
 
-    None where an element would have to move. An axis may become several, and several may become one, if the inner ones'
-    extents are powers of two that the core covers, or its repetition does: each basis is then a step of a power of two
-    on one of the new axes. Without `cuts` only axes of extent 1 come and go.
+    None if an element would have to move. One axis may become several, and several may become one. For this the extents
+    of the inner axes must be powers of two that the core covers, or its repetition does. Then each basis is a step of a
+    power of two along one of the new axes. Without `cuts` only axes of extent 1 come and go.
 
     Example:
         >>> from cutile.backend.gpu.layout import blocked
@@ -30,7 +30,7 @@ def reshaped(layout: Layout, shape: Sequence[int], cuts: bool = True) -> Layout 
     for axis in reversed(range(layout.rank)):
         if layout.shape[axis] == 1:
             if layout.core[axis] != 1:
-                return None  # the core extends beyond this axis: the registers there have no place in the new shape
+                return None  # the core extends beyond this axis: registers there would have no place in the new shape
             layout = layout.drop(axis)
     extents = [extent for extent in shape if extent != 1]
     places = _places(layout, extents) if cuts or list(layout.shape) == extents else None
@@ -66,9 +66,9 @@ def reshaped(layout: Layout, shape: Sequence[int], cuts: bool = True) -> Layout 
 
 
 def _spread(layout: Layout) -> Layout | None:
-    """The same layout, whose core covers what its repetition did.
+    """The same layout, with register bits of the core in place of the repetition.
 
-    None where it has no repetition, or one that is no power of two.
+    None if it has no repetition, or if a count of it is no power of two.
     """
     if not layout.repeat or any(count & (count - 1) for _, count in layout.repeat):
         return None
@@ -81,9 +81,10 @@ def _spread(layout: Layout) -> Layout | None:
 
 
 def _gathered(layout: Layout) -> Layout:
-    """The same layout, with a repetition for its last register bits.
+    """The same layout, with a repetition in place of its last register bits.
 
-    As many as stack what is below them: they are the largest steps of their axis.
+    A bit can do so if its step is the extent that the bases below it cover along its axis: then it stacks them. Bits
+    are taken from the last one on, as long as this holds.
     """
     register, repeat = list(layout.register), list(layout.repeat)
     while register:
@@ -98,11 +99,12 @@ def _gathered(layout: Layout) -> Layout:
 
 
 Place = tuple[int, int, tuple[int, ...]]
-"""For an old axis: the new axis of its largest steps, a step's size there, and the new axes within, the last first."""
+"""For an old axis: the new axis of its largest steps, the size of an old step of 1 there, and the new axes of its
+smaller steps, the innermost first."""
 
 
 def _places(layout: Layout, extents: Sequence[int]) -> list[Place] | None:
-    """The place of each old axis among the new ones; None where an element would move."""
+    """The place of each old axis among the new ones; None if an element would move."""
     places: dict[int, Place] = {}
     repeated = {axis for axis, _ in layout.repeat}
     for old, new in _groups(layout.shape, extents) or ():
@@ -126,7 +128,7 @@ def _places(layout: Layout, extents: Sequence[int]) -> list[Place] | None:
 def _groups(old: Sequence[int], new: Sequence[int]) -> list[tuple[list[int], list[int]]] | None:
     """The axes of two shapes in the smallest groups with equal numbers of elements.
 
-    None where the shapes have no such groups.
+    None if the shapes have no such groups.
     """
     groups: list[tuple[list[int], list[int]]] = []
     rest_of_new: Iterator[int] = iter(range(len(new)))

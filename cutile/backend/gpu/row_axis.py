@@ -4,9 +4,9 @@
     s = reduce_sum(t, axis=1) : f32<1>              t = load_tile(x, i, c) : f32<1x8192>
     store_mut(y, t * s)                             s = the sum of the slices' sums
 
-Tiles of the row have it as one of their axes. A tile that was reduced along the row has no such axis. Its elements are
-the same in all slices. Slice c of n elements has the row's elements from c * n to before (c + 1) * n. This analysis
-changes nothing.
+Tiles of the row have it as one of their axes. A tile that was reduced along the row has no such axis: its elements are
+the same in all slices. Slice c, of n elements, has the row's elements c * n to (c + 1) * n - 1. This analysis changes
+nothing.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,8 +36,8 @@ class RowAxis:
     """The row of a kernel.
 
     Attributes:
-        extent: elements of the row.
-        axes: the axis of the row, by tile.
+        extent: number of elements of the row.
+        axes: for each tile of the row, the axis that is the row.
     """
 
     extent: int
@@ -61,9 +61,9 @@ class RowAxis:
 
         Args:
             op: an operation on tiles of the row.
-            operands: those of the slice.
-            parts: the slices of the row.
-            part: which of them.
+            operands: of the new operation.
+            parts: number of slices of the row.
+            part: the slice's number.
             builder: appends to the new function.
         """
         if isinstance(op, Load | Store):
@@ -81,14 +81,15 @@ class RowAxis:
         return builder.add(copy)
 
     def _access(self, op: Load | Store, operands: Sequence[Value], parts: int, part: Value, builder: Builder) -> Op:
+        """The load or store of one slice."""
         tile = op.value if isinstance(op, Store) else op.result
         axis, shape = self.axes[tile], self.shape(tile, parts)
         x, *rest = operands
         value = [rest.pop(0)] if isinstance(op, Store) else []
-        if isinstance(op, LoadMut | StoreMut):  # it has no index, since its tile is the block's own: a slice needs one
+        if isinstance(op, LoadMut | StoreMut):  # without an index, since its tile is the block's own; a slice needs one
             rest = [builder.value(TileBlockId(axis=grid_axis)) for grid_axis in range(len(shape))]
-        # Slices lie side by side, so that the row's tile `t` has the slices `t * parts` to `t * parts + parts - 1`.
-        # Nothing overflows: `passes/bounds.py` clamps an index to the first tile past every tensor.
+        # Slices lie side by side, so the row's tile `t` has the slices `t * parts` to `t * parts + parts - 1`. Nothing
+        # overflows: `passes/bounds.py` clamps an index to the first tile past every tensor.
         rest[axis] = builder.value(Add(x=builder.value(Mul(x=rest[axis], y=builder.constant(parts))), y=part))
         if isinstance(op, LoadTile | LoadView):
             copy = op.copy_with([x, *rest], (), ())
@@ -107,8 +108,8 @@ class RowAxis:
 def row_axis(function: Function) -> RowAxis | None:
     """The longest row of a kernel that can be cut into slices.
 
-    A slice has any length that divides the row's. None if the kernel has loops or branches, or uses a row in an
-    operation other than element-wise ones, changes of shape, reductions, loads and stores.
+    The length of a slice is any divisor of the row's. None if the kernel has loops or branches, or uses a row in other
+    operations than element-wise ones, changes of shape, reductions, loads and stores.
     """
     operations = function.body.operations
     # An unsafe kernel may write, through an address, memory that another slice loads again.
@@ -125,9 +126,9 @@ def row_axis(function: Function) -> RowAxis | None:
 
 
 def updates_beside(function: Function, row: RowAxis) -> bool:
-    """Whether a tensor is loaded and stored, and not by slices of the row alone.
+    """Whether a tensor is loaded and stored, and not only by slices of the row.
 
-    Of several thread blocks, one may then store what another one has yet to load.
+    If several thread blocks share the row, one may then store elements that another one has yet to load.
     """
     accesses = [op for op in function.body.operations if isinstance(op, Load | Store)]
     stored = {op.operands[0] for op in accesses if isinstance(op, Store)}
@@ -138,9 +139,9 @@ def updates_beside(function: Function, row: RowAxis) -> bool:
 def _can_be_repeated(operations: Sequence[Op]) -> bool:
     """Whether each slice may do all loads, and one slice the stores beside the row.
 
-    Slices run one after the other, or in several thread blocks at once. So a load behind a store, or a second store of
-    a tensor, would see another slice's work. Each tensor is stored once, and one that is stored is loaded through its
-    `Mut` alone, ahead of the first store.
+    Slices run one after the other, or in several thread blocks at once. So a load behind a store, or a second store to
+    a tensor, would see another slice's work. For this, each tensor must be stored to only once. A tensor that is stored
+    to must be loaded only through its `Mut`, ahead of the first store.
     """
     if any(op.effect > Effect.READ and not isinstance(op, Store) for op in operations):
         return False
@@ -177,7 +178,7 @@ class _Rows:
     def of(self, value: Value, axis: int) -> RowAxis | None:
         """The row that is this axis of a tile, with all its tiles.
 
-        None where it cannot be cut.
+        None if it cannot be cut.
         """
         root = self._find((value, axis))
         members = list(dict.fromkeys(member for member in self._tile_axes if self._find(member) == root))
@@ -220,10 +221,11 @@ class _Rows:
         elif isinstance(op, Load | Store):  # they have one tile, whose axes may be cut where tiles lie side by side
             if isinstance(op, LoadView | StoreView):
                 self._block_view(op)
-        elif not isinstance(op, Constant | Iota):  # these are cut by `sliced`, and join no axes
+        elif not isinstance(op, Constant | Iota):  # `sliced` cuts these two, which join no axes
             self._block(values)
 
     def _block(self, values: Sequence[Value]) -> None:
+        """Block all axes of these tiles: none may be cut."""
         self._blocked += [(value, axis) for value in values for axis in range(len(value.tile.shape))]
 
     def _block_view(self, op: LoadView | StoreView) -> None:

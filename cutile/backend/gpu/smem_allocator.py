@@ -1,6 +1,6 @@
 """The plan of a thread block's shared memory.
 
-Each use has an offset, and a fence where threads must wait until an earlier use of the place is over.
+Each use has an offset. It has a fence if threads must wait until an earlier use of the place is over.
 
 Small uses get places of their own. Large uses share one place, also with the pipelines before and after them. A place
 that is used once, outside of loops, needs no fence.
@@ -16,27 +16,27 @@ from cutile.ops.reduce import Fold, Reduce
 
 SMALL = 2048
 """Bytes up to which a use gets a place of its own."""
-SMALL_TOTAL = 8192  # bytes of all small uses; further ones share the place of the large
-ALIGNMENT = 128
+SMALL_TOTAL = 8192  # bytes of all small uses; further ones share the place of the large ones
+ALIGNMENT = 128  # bytes; offsets are multiples of it
 
 
 def aligned(size: int) -> int:
-    """Rounded up to whole lines, so that wide accesses are aligned."""
+    """A size rounded up to a multiple of `ALIGNMENT`, for the sake of wide accesses."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 @dataclass
 class Span:
-    """Memory of operations that begin and end together, such as a pipeline's.
+    """Memory that several operations work on together, such as a pipeline's.
 
-    Uses before its begin and after its end may lie in the same place. Uses in between lie behind it.
+    Uses before the span begins and after it ends may lie in the same place. Uses in between lie behind it.
 
     Attributes:
         size: bytes of its own.
         outer: the span that it is in.
-        large: bytes of the largest use in it.
+        large: bytes of the largest use that lies directly in it.
         used: whether the place behind its own memory has been used.
-        inner: the spans in it.
+        inner: the spans directly in it.
     """
 
     size: int
@@ -52,16 +52,23 @@ class Span:
 
     @property
     def extent(self) -> int:
-        """Its bytes, with the bytes of all uses in it."""
+        """Its own bytes and those of all uses in it, which share a place."""
         return self.size + max([self.large, *(span.extent for span in self.inner)])
 
 
 @dataclass
 class _Use:
+    """A use of shared memory by one operation.
+
+    Attributes:
+        op: the operation.
+        offset: of a small use among the small uses, in bytes.
+        span: of a large use, the span that it is in; None for a small use.
+    """
+
     op: Op
     offset: int
     span: Span | None
-    """The span that a large use is in; None for a small one."""
 
 
 class SmemAllocator:
@@ -70,7 +77,7 @@ class SmemAllocator:
     `place` writes the decisions into their operations.
 
     Attributes:
-        bytes: the size, once placed.
+        bytes: the size of the block's shared memory; 0 before `place`.
     """
 
     def __init__(self) -> None:
@@ -82,7 +89,10 @@ class SmemAllocator:
         self.bytes = 0
 
     def use(self, op: Op, size: int, looped: bool) -> None:
-        """Record that `op` needs `size` bytes, which may be 0."""
+        """Record that `op` needs `size` bytes, which may be 0.
+
+        `looped`: whether it is in a loop, so that its next run follows on this one.
+        """
         large = size > SMALL or self._small + aligned(size) > SMALL_TOTAL
         used = self._span.used if large else False
         op.attributes["fence"] = size > 0 and (looped or used)
@@ -94,10 +104,10 @@ class SmemAllocator:
             self._small += aligned(size)
 
     def relax(self, bodies: Iterable[Block], *barriers: type[Op]) -> None:
-        """Leave out fences in loops before which no thread can be early.
+        """Leave out fences in loops if no thread can be early there.
 
         Take a loop with two reductions that have places of their own, or with such a reduction and an operation of
-        `barriers`. Threads meet in the other one before they come to the first again.
+        `barriers`. Threads meet in the second before they come to the first again. So neither reduction needs a fence.
         """
         small = {use.op for use in self._uses if use.span is None and use.op.attributes["fence"]}
         for body in bodies:
@@ -107,7 +117,7 @@ class SmemAllocator:
                 op.attributes["fence"] = alone
 
     def begin(self, size: int) -> tuple[Span, bool]:
-        """Begin a span: memory for operations that work on it together up to `end`.
+        """Begin a span: memory that operations work on together, up to `end`.
 
         Returns:
             The span, for `share`, and whether an earlier use of its place may still be under way.
@@ -124,7 +134,7 @@ class SmemAllocator:
         self._span = self._span.outer
 
     def reserve(self, size: int) -> int:
-        """The offset, for `share`, of memory that only these operations share."""
+        """The offset, for `share`, of memory that no other uses share."""
         start = self._own
         self._own += aligned(size)
         return start
@@ -136,8 +146,8 @@ class SmemAllocator:
     def place(self) -> None:
         """Give every use its offset.
 
-        Reserved places come first, since they have the widest alignment. Then come the spans with the large uses, then
-        the small uses.
+        Reserved places come first, since they need the widest alignment. Then come the spans with the large uses, and
+        then the small uses.
         """
         shared = self._span.extent
         for op, place in self._shares:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cutile.dtypes import i32
+from cutile.backend.cuda.model.layouts import check_layouts
+from cutile.backend.cuda.ops import Store
+from cutile.dtypes import f32, i32
+from cutile.errors import IRError
 from cutile.ir.core import Function
 from cutile.passes.pipeline import run_passes
-from tests.backend.cuda.programs import compiled, source
+from tests.backend.cuda.programs import compiled, lowered, source
 from tests.backend.cuda.simulated import run
 from tests.backend.cuda.test_compile import ARCHITECTURES, assert_clean
 from tests.language.test_control_flow import KERNEL, SINGLETONS, meant
@@ -54,3 +57,25 @@ def test_true_false_and_none_as_patterns() -> None:
     x = np.arange(-3, 5, dtype=np.int32)
     for n, m in ((0, 3), (5, 2), (-3, 7), (1, 1)):
         np.testing.assert_array_equal(run(text, "sample", x, n, m), meant(SINGLETONS, x, n, m, int), f"{n=}, {m=}")
+
+
+CARRIED = """
+def kernel(out: Mut, x: Tensor, n: i32):
+    t = ct.load_tile_like(x, out)
+    i = 0
+    HEAD
+        t = t + t
+        i = i * 2 + 1
+    out.store(t)
+"""
+
+
+@pytest.mark.parametrize("head", ["for _ in range(n):", "while i < n:"])
+def test_a_tile_that_a_loop_carries_is_stored_in_its_layout(head: str) -> None:
+    types = {"out": mut(8, 64, dtype=f32), "x": tensor(2, f32), "n": scalar(i32)}
+    function = lowered(run_passes(program(CARRIED.replace("HEAD", head), types)))
+    assert check_layouts(function) == 4  # the sum's operands, the loop's end, and the store
+    (store,) = (op for op in function.walk() if isinstance(op, Store))
+    store.attributes["layout"] = "another"
+    with pytest.raises(IRError, match=r"cuda\.store takes t to lie as another, it lies as tile_8x64"):
+        check_layouts(function)

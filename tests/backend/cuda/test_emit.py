@@ -120,6 +120,18 @@ def test_names_of_the_user_give_way_to_those_of_the_abi_and_of_python() -> None:
     assert "for grid_y_1 in range(x_extent_0_1, grid_x_1):\n    range_1 = " in body(generated)
 
 
+def test_names_of_the_user_give_way_to_infinity_and_nan() -> None:
+    text = """
+        def f(y: Mut, x: Tensor, inf: f32):
+            nan = inf + 1.0
+            s = ct.select(inf > nan, float("nan"), float("-inf"))
+            y.store(ct.load_tile_like(x, y) + s)
+        """
+    lines = emitted(text, y=mut(128), x=tensor(1), inf=scalar())
+    assert "nan_1 = add(inf_1, 1.0)" in lines
+    assert "select(gt(inf_1, nan_1), nan, -inf)" in lines
+
+
 def test_the_names_of_the_user_survive() -> None:
     assert (
         emitted(

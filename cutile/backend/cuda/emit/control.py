@@ -46,7 +46,7 @@ def _variables(
 ) -> list[str]:
     """One variable for each carried value.
 
-    It is the variable of the initial value if nothing else needs that, else a new one.
+    It is the initial value's variable if nothing else needs that variable, else a new one.
     """
     names: list[str] = []
     for result, argument, initial in zip(results, arguments, carried, strict=True):
@@ -62,14 +62,15 @@ def _variables(
 def _last_use(value: Value, block: Block, end: int, kernel: Kernel) -> int:
     """The position in `block` of the last operation whose text may mention `value`.
 
-    The operation at `end` is a statement. The calls of others may be written where their results are used.
+    The operation at `end` becomes a statement. The calls of other operations may be written where their results are
+    used.
     """
     last = -1
     for position, op in enumerate(block.operations):
         if value in op.operands or any(value in each.operands for r in op.regions for each in r.walk()):
             inlined = position != end and kernel.could_inline(op)
             last = max(last, position, _last_use(op.result, block, end, kernel) if inlined else -1)
-        if isinstance(op, For | While):  # a loop that begins with `value` may keep its variable for the result
+        if isinstance(op, For | While):  # a loop whose initial value is `value` may keep its variable for the result
             for initial, result in zip(op.carried, op.results, strict=True):
                 last = max(last, _last_use(result, block, end, kernel) if initial is value else -1)
     return last
@@ -78,13 +79,14 @@ def _last_use(value: Value, block: Block, end: int, kernel: Kernel) -> int:
 def _settle(block: Block, names: Sequence[str], old: Sequence[Value], kernel: Kernel) -> None:
     """Let a block's results be assigned to their variables where they are computed.
 
-    `names` are the variables, `old` the values that they hold before. A result is assigned at once if nothing reads the
-    old value behind its operation.
+    `names` are the variables, `old` the values that they hold before. A result is assigned where it is computed if
+    nothing reads the old value afterwards.
     """
     yields = block.terminator.operands
     for position, (name, value) in enumerate(zip(names, yields, strict=True)):
         where = next((i for i, op in enumerate(block.operations) if value in op.results), None)
-        # Not a value from outside, not one that something else reads too, not a loop's or a branch's own variable.
+        # Left out: values from outside, values that something else reads, and results of loops and branches, which have
+        # variables already.
         if where is None or kernel.uses(value) != 1 or block.operations[where].regions:
             continue
         if not kernel.is_computed(block.operations[where]):
@@ -95,7 +97,10 @@ def _settle(block: Block, names: Sequence[str], old: Sequence[Value], kernel: Ke
 
 
 def _nested(block: Block, kernel: Kernel, names: Sequence[str], old: Sequence[Value]) -> None:
-    """A block's statements, then its yielded values into the variables."""
+    """Write a block's statements, then assign its yielded values to the variables.
+
+    `old`: as of `_settle`.
+    """
     kernel.body.enter()
     before = len(kernel.body.lines)
     _settle(block, names, old, kernel)
@@ -145,7 +150,8 @@ def while_(op: While, kernel: Kernel) -> None:
 def if_(op: If, kernel: Kernel) -> None:
     """A branch.
 
-    Of a long chain, `MAX_BRANCHES` stand inside one another, and the next ones behind them.
+    In a long chain of branches, each in a side of the one before, only `MAX_BRANCHES` are nested. The next ones are
+    written behind them: a flag says whether they run.
     """
     flag = kernel.chained.get(op, "")
     if flag:

@@ -24,7 +24,7 @@ def emitter(intrinsic: Intrinsic) -> Callable[[Op, Kernel], Call]:
 
 
 def _fact(fact: str, op: Op, kernel: Kernel) -> Iterator[str]:
-    """A fact as an argument: a layout in shared memory, or a resource's offset."""
+    """A fact of this backend as an argument: a layout in shared memory, or an offset."""
     if fact == "smem_layout":
         (buffer,) = buffer_types(op.operands)
         yield kernel.smem_layout(SmemLayout(*buffer.smem_layout))
@@ -33,7 +33,7 @@ def _fact(fact: str, op: Op, kernel: Kernel) -> Iterator[str]:
 
 
 def _dtype(op: Op) -> DTypeLike:
-    """An operation's dtype: its attribute, or that of its first operand's elements."""
+    """An operation's dtype: its attribute, or the dtype of its first operand."""
     if "dtype" in op.attributes:
         dtype: DTypeLike = op.attributes["dtype"]
         return dtype
@@ -42,7 +42,7 @@ def _dtype(op: Op) -> DTypeLike:
 
 
 def _places(op: Op, intrinsic: Intrinsic, kernel: Kernel) -> Iterator[str]:
-    """Keyword arguments of the resources among the operands that are not facts."""
+    """Keyword arguments of the resources among the operands, except those in `facts`."""
     by_position = [getattr(op, fact) for fact in intrinsic.facts if fact in op.fields and fact not in op.attributes]
     for value in op.operands:
         if value in by_position:
@@ -59,14 +59,14 @@ def _places(op: Op, intrinsic: Intrinsic, kernel: Kernel) -> Iterator[str]:
 
 
 def places(buffer: Value, kernel: Kernel) -> list[str]:
-    """Keyword arguments of a buffer: its stages, and their places in bytes."""
+    """Keyword arguments of a buffer: its stages, their distance and first byte."""
     attributes = kernel.definition(buffer).attributes
     stages, stage_bytes = attributes["stages"], attributes["stage_bytes"]
     return [f"stages={stages}", f"stage_bytes={stage_bytes}", f"place={attributes['offset']}"]
 
 
 def offset(resource: Value, kernel: Kernel) -> int:
-    """Where a resource is in shared memory, in bytes."""
+    """A resource's offset in shared memory, in bytes."""
     place: int = kernel.definition(resource).attributes["offset"]
     return place
 

@@ -1,6 +1,6 @@
 """The kernel's file: header, imports, layouts, intrinsics, and the function.
 
-Each operation is one call of the function.
+Each operation becomes one call in the function's body.
 """
 
 from collections import Counter
@@ -51,16 +51,15 @@ EMITTERS: dict[type[Op], Emitter] = {
 """Operation to emitter. A test compares it with the language's operations."""
 
 IN_THE_DUMP = ("layouts", "tensor_maps", "refused", "divided", "fast_math", "unused")
-"""Facts for readers of the dump alone, or that the text has in another form."""
+"""Facts that the source leaves out: only readers of the IR's dump need them, or the text has them in another form."""
 
 INLINE = ("arith", "rounding", "math", "compare", "cast", "create")
 """Families whose calls may be arguments of another call: they touch neither memory nor other threads."""
 MAX_INLINE = 60
-"""Characters of a call that is an argument of another one; a longer call gets a variable."""
-
+"""Characters. Only a call with fewer may be an argument of another call; a longer one gets a variable."""
 
 _OF_ARGUMENTS = ("pointer", "scalar")
-"""Kinds of parameters that have the names of the kernel's own parameters."""
+"""Kinds of parameters that stand for a parameter of the user's kernel, and have its name."""
 
 
 def emit(function: Function, target: Target, options: CompileOptions) -> Source:
@@ -68,7 +67,7 @@ def emit(function: Function, target: Target, options: CompileOptions) -> Source:
     if function.stage != "cuda":
         raise IRError(f"emit wants IR of stage cuda, got {function.stage}: lower it first")
     source = Kernel(function, target).source()
-    # What `build.py` may change if the kernel spills, unless the user has asked for it.
+    # `build.py` may change these if the kernel spills registers, unless the user has set them.
     is_estimate = source.facts["min_blocks"] > 1 and options.occupancy is None
     changes: dict[str, Any] = {"may_have_fewer_blocks": True} if is_estimate else {}
     multiplies = any(isinstance(op, Mma | StagedMma) for op in function.walk())
@@ -85,7 +84,7 @@ def _import(module: str, names: Iterable[str]) -> list[str]:
 
 
 def _stem(op: Op) -> str:
-    """The name of a value that the user gave none: `x_tile`, `block_0`, `max_of_t`.
+    """The name of a value without a user's name: `x_tile`, `block_0`, `max_of_t`.
 
     Results of other operations are named after their family.
     """
@@ -132,8 +131,8 @@ class Kernel:
         layouts: by their names in the lowered IR.
         body: the function's lines.
         names: the identifiers.
-        chained: branches of long chains. One that is written behind the others has the variable that says whether it
-            runs, others have an empty name.
+        chained: branches of long chains (`control.if_`). A branch that is written behind the others has the name of the
+            variable that says whether it runs; the others have an empty name.
     """
 
     def __init__(self, function: Function, target: Target) -> None:
@@ -165,12 +164,12 @@ class Kernel:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """What was decided about the whole kernel."""
+        """Decisions about the whole kernel, by name."""
         return self._function.facts
 
     @property
     def capability(self) -> tuple[int, int]:
-        """The compute capability compiled for, on which the instructions depend."""
+        """The compute capability of the target: the choice of instructions depends on it."""
         arch = architecture(self._target.arch)
         return arch.major, arch.minor
 
@@ -191,7 +190,7 @@ class Kernel:
         return self._layout_names[name]
 
     def smem_layout(self, smem_layout: SmemLayout) -> str:
-        """An operand's layout in shared memory, as the file writes it."""
+        """An operand's layout in shared memory, as text of the file."""
         self._smem_types.add("SmemLayout")
         return repr(smem_layout)
 
@@ -200,7 +199,7 @@ class Kernel:
         return self._defining[value]
 
     def place(self, *fields: Expression) -> Call:
-        """A buffer's stages, as the file writes them."""
+        """A buffer's stages, as an expression of the file."""
         self._smem_types.add("BufferStages")
         return Call("BufferStages", fields)
 
@@ -230,11 +229,14 @@ class Kernel:
         return self._values[value]
 
     def part(self, tensor: Value, kind: str, axis: int) -> str:
-        """The variable of a tensor's "extent" or "stride" along an axis."""
+        """The variable that holds a tensor's extent or stride along an axis.
+
+        `kind` is "extent" or "stride".
+        """
         return self._parts.get((tensor, kind, axis), f"{tensor.name}_{kind}_{axis}")
 
     def set_part(self, tensor: Value, kind: str, axis: int, name: str) -> None:
-        """Name the variable of an extent or a stride, of a tensor that is no parameter."""
+        """Name the variable of an extent or stride of a tensor that is no parameter."""
         self._parts[tensor, kind, axis] = name
 
     def float_text(self, number: float) -> str:
@@ -242,7 +244,7 @@ class Kernel:
         return self.number(number, f64)
 
     def uses(self, value: Value) -> int:
-        """How often a value is used."""
+        """The number of operands that are this value."""
         return self._uses[value]
 
     def has_name(self, value: Value) -> bool:
@@ -262,7 +264,7 @@ class Kernel:
         return computed_here and value in self._computed and self._uses[value] == 1
 
     def is_computed(self, op: Op) -> bool:
-        """Whether an operation's result becomes a variable by a statement of its own."""
+        """Whether a statement of its own can assign an operation's result."""
         return type(op) in EMITTERS and op.attributes.get("how") != "keep"
 
     def could_inline(self, op: Op) -> bool:
@@ -272,13 +274,13 @@ class Kernel:
         return renames or (is_used_once and (op.attributes.get("how") is not None or family(type(op)) in INLINE))
 
     def fresh(self, value: Value, stem: str) -> str:
-        """A new variable for a value, after the user's name where there is one."""
+        """A new variable for a value: the user's name if there is one, else from `stem`."""
         return self.names.user(value.name) if value.name else self.names.invented(stem)
 
     def typed(self, value: Value) -> Expression:
-        """A value to assign to a variable.
+        """A value as it is assigned to a variable.
 
-        A number gets its dtype by an intrinsic: Numba would take any integer for 64 bits, and any float for f64.
+        A plain number gets its dtype by an intrinsic: Numba would take any integer for 64 bits, and any float for f64.
         """
         expression = self.use(value)
         if isinstance(expression, str) and not self.has_name(value) and isinstance(value.type, TileType):
@@ -288,13 +290,13 @@ class Kernel:
         return expression
 
     def scalar(self, op: Constant) -> str:
-        """The intrinsic that makes a constant's scalar."""
+        """The name of the intrinsic that makes a constant's scalar."""
         return self.bind("number", "create.constant", self.number(op.value, op.dtype), self.dtype(op.dtype), "0")
 
     # The walk.
 
     def block(self, block: Block) -> None:
-        """Write the operations of a block, but for its terminator."""
+        """Write the operations of a block except its terminator."""
         self._open.append(block)
         self._computed.update(block.arguments if block is not self._function.body else ())
         inside = {value for op in block.operations for value in op.operands}
@@ -304,6 +306,7 @@ class Kernel:
         self._open.pop()
 
     def _operation(self, op: Op, used_here: set[Value]) -> None:
+        """Write an operation; `used_here` are the operands of its block's operations."""
         line = op.location.line if op.location else None
         if type(op) in control.EMITTERS:
             self.body.at(line)
@@ -333,7 +336,7 @@ class Kernel:
             self._assign_all(op, expression)
         elif self._may_inline(op, expression, used_here):
             self._inline[op.result] = expression
-        elif isinstance(expression, str):  # the operand's variable, of an operation that is no code
+        elif isinstance(expression, str):  # an operation without code: its result is the operand's variable
             self._values[op.result] = expression
         else:
             self._assign(op, expression)
@@ -354,6 +357,7 @@ class Kernel:
         self.body.write(f"{', '.join(self._values[value] for value in op.results)} = ", expression)
 
     def _may_inline(self, op: Op, expression: Expression, used_here: set[Value]) -> bool:
+        """Whether an operation's call is written where its result is used."""
         value = op.result
         is_pure = family(type(op)) in INLINE or op.attributes.get("how") in ("splat", "repeat")
         is_used_once = self._uses[value] == 1 and value in used_here and value not in self._values
@@ -366,8 +370,9 @@ class Kernel:
         )
 
     def _constant(self, op: Constant, used_here: set[Value]) -> None:
+        """Inline a constant, or assign it if it has a name and this block uses it."""
         value, dtype = op.result, op.dtype
-        # A plain number converts to the dtype of an argument, but for dtypes whose scalars are bits in an integer.
+        # A plain number converts to an argument's dtype, unless scalars of this dtype are bits in an integer.
         if value.tile.is_scalar and dtype not in (f16, bf16) and dtype.kind != "storage":
             self._inline[value] = self.number(op.value, dtype)
             return
@@ -398,14 +403,15 @@ class Kernel:
     def source(self) -> Source:
         """Write the file."""
         function = self._function
-        # Emitters write these names as they are, and `range` of Python, so users' names give way to them.
-        for name in ("range", *(each.name for each in self.parameters if each.kind not in _OF_ARGUMENTS)):
+        # Emitters write these names as they are, as well as `range`, and `inf` and `nan` of `math`. So they are taken
+        # before users' names.
+        for name in ("range", "inf", "nan", *(each.name for each in self.parameters if each.kind not in _OF_ARGUMENTS)):
             self.names.user(name)
         names = [self.names.user(p.name) if p.kind in _OF_ARGUMENTS else p.name for p in self.parameters]
         for parameter, name in zip(self.parameters, names, strict=True):
             if parameter.kind in _OF_ARGUMENTS:
                 self._values[function.parameters[parameter.argument]] = name
-        # NVVM takes symbols of ASCII alone; Python's letters are more.
+        # NVVM takes only ASCII symbols; Python's identifiers have more letters.
         entry = self.names.user("".join(c if c.isascii() else "_" for c in function.name))
         self.block(function.body)
         if not self.body.lines:
@@ -419,13 +425,13 @@ class Kernel:
         text = "\n".join([*head, *self.body.lines]) + "\n"
         facts = {key: value for key, value in function.facts.items() if key not in IN_THE_DUMP}
         if "division" in facts:
-            turns, ways = facts["division"]
-            facts["division"] = (count_of(turns, [each.name for each in function.parameters]), ways)
+            iterations, ways = facts["division"]
+            facts["division"] = (count_of(iterations, [each.name for each in function.parameters]), ways)
         return Source(text, entry, self.parameters, lines, facts)
 
     def _header(self) -> list[str]:
         function, facts = self._function, self._function.facts
-        # A notebook cell's file has another name whenever the cell runs: in the text it would make a new cache key.
+        # A notebook cell's file has another name whenever the cell runs. In the text it would change the cache's key.
         is_stable = function.file and not cell_of(function.file)
         where = f"  ({PurePath(function.file).name})" if is_stable else ""
         types = [f"# {'types' if not i else '':8} {v.name}: {v.type}" for i, v in enumerate(function.parameters)]

@@ -25,6 +25,7 @@ from cutile.backend.cuda.ops import (
 from cutile.backend.cuda.ops.memory import TmaLoad, TmaStore
 from cutile.backend.cuda.ops.pipeline import BarriersStart, BarriersType, PipelineType, ReadBuffer, buffer_types
 from cutile.backend.cuda.smem_layout import SmemLayout
+from cutile.backend.cuda.smem_sizes import BARRIER_BYTES
 from cutile.backend.gpu.emitter import Call, numbers
 from cutile.dtypes import DTypeLike, f64
 from cutile.ir.core import Value
@@ -72,7 +73,7 @@ def _place(facts: dict[str, Any], stage: tuple[int, int, int]) -> tuple[str, ...
 def stage_tile(op: StageTile, kernel: Kernel) -> Call:
     """`stage_x(x, x_extent_0, i, k, k)`: the last argument is the iteration.
 
-    A row that one thread copies (`op.copies`) has no such argument.
+    The call for a row that one thread copies (`op.copies`) has no such argument.
     """
     facts = op.attributes
     axis, width = facts["vector"]
@@ -151,7 +152,7 @@ def stage_put(op: StagePut, kernel: Kernel) -> Call:
 
 
 def _moved(stage: tuple[int, int, int], offset: int) -> tuple[int, int, int]:
-    """The same stages, from an offset in shared memory on."""
+    """The same stages, with the first byte counted from an offset in shared memory."""
     return (stage[0] + offset, *stage[1:])
 
 
@@ -188,13 +189,13 @@ def _stages(buffer: Value, k_major: bool, kernel: Kernel) -> Call:
 def dot(op: Dot, kernel: Kernel) -> Call:
     """`begin_dot(counter, left, acc)`.
 
-    `begin_dot(counter, acc)` if one counter serves both operands.
+    It is `begin_dot(counter, acc)` if one counter serves both operands.
     """
     left = kernel.layout(op.attributes["source"]) if op.from_registers else _stages(op.left, op.left_k_major, kernel)
     together = op.left_counter is op.counter
     left_argument = [] if together else [op.left if op.left_counter is None else op.left_counter]
     how = ("replaces", "promote_columns", "left_first", "right_first")
-    if not op.a_from_registers:  # there both operands have one counter, and sums to add to
+    if not op.a_from_registers:  # `wgmma_rs.multiply` has neither: one counter serves both operands, and sums exist
         how = ("fresh", "together", *how)
     facts = {**op.attributes, "together": together}
     function = kernel.bind(
@@ -223,7 +224,7 @@ def write_operand(op: WriteOperand, kernel: Kernel) -> Call:
 def dot_wait(op: DotWait, kernel: Kernel) -> Call:
     """`finished(acc)`, or `finished_but_1(acc)`.
 
-    This product is finished; one that began later may be under way.
+    In the latter this product is finished, but one that began later may be under way.
     """
     name = f"finished_but_{op.pending}" if op.pending else "finished"
     how = [f"words={value.tile.size // int(kernel.facts['computing'])}" for value in op.left]
@@ -233,7 +234,7 @@ def dot_wait(op: DotWait, kernel: Kernel) -> Call:
     return Call(function, tuple(map(kernel.use, op.operands)))
 
 
-def outer(op: SimtMma, kernel: Kernel) -> Call:
+def simt_mma(op: SimtMma, kernel: Kernel) -> Call:
     """`multiply(acc, counter)`."""
     buffers = (op.left, op.right)
     function = kernel.bind(
@@ -252,16 +253,12 @@ def outer(op: SimtMma, kernel: Kernel) -> Call:
 # Barriers of pipelines, and tiles that TMA loads and stores.
 
 
-BARRIER_BYTES = 8
-"""Bytes of an mbarrier object."""
-
-
 def barriers_start(op: BarriersStart, kernel: Kernel) -> Call:
     """`start()`."""
-    groups: list[tuple[int, int, int]] = []  # the first one's offset, their number, arrivals of a phase
+    groups: list[tuple[int, int, int]] = []  # the first barrier's offset, the number of barriers, a phase's arrivals
     for value in op.of:
         first, type_ = offset(value, kernel), value.type
-        if isinstance(type_, PipelineType):  # `full` completes by one arrival, of the producer, and its bytes
+        if isinstance(type_, PipelineType):  # a phase of `full` takes the producer's one arrival, and the bytes
             behind = first + BARRIER_BYTES * type_.stages
             groups += [(first, type_.stages, 1), (behind, type_.stages, type_.arrivals)]
         elif isinstance(type_, BarriersType):
@@ -271,7 +268,7 @@ def barriers_start(op: BarriersStart, kernel: Kernel) -> Call:
     return Call(kernel.bind("start", "pipeline.start", *map(str, groups), *options), ())
 
 
-def bulk_load(op: TmaLoad, kernel: Kernel) -> Call:
+def tma_load(op: TmaLoad, kernel: Kernel) -> Call:
     """`load_x(x_map, i, k, counter)`; with a hint, `load_x(..., counter, grid_y)`."""
     (buffer,) = buffer_types([op.buffer])
     function = kernel.bind(
@@ -290,7 +287,7 @@ def bulk_load(op: TmaLoad, kernel: Kernel) -> Call:
     return Call(function, (op.map, *map(kernel.use, op.index), kernel.use(op.counter), *counts))
 
 
-def bulk_store(op: TmaStore, kernel: Kernel) -> Call:
+def tma_store(op: TmaStore, kernel: Kernel) -> Call:
     """`store_z(tile, z_map, i, j)`, or `add_to_z`.
 
     An addition in two parts is `write_z(tile)` and `begin_z(z_map, i, j)`.
@@ -316,8 +313,8 @@ def bulk_store(op: TmaStore, kernel: Kernel) -> Call:
     return Call(function, value if op.part == "write" else (*value, op.map, *map(kernel.use, op.index)))
 
 
-def read_stage(op: ReadBuffer, kernel: Kernel) -> Call:
-    """`read_x(counter)`; of a single element, `read_x(counter, k)`."""
+def read_buffer(op: ReadBuffer, kernel: Kernel) -> Call:
+    """`read_x(counter)`; for a tile of a single element, `read_x(counter, k)`."""
     (buffer,) = buffer_types([op.buffer])
     function = kernel.bind(
         f"read_{op.buffer.name.removesuffix('_buffer')}",
@@ -342,9 +339,9 @@ EMITTERS = {
     Dot: dot,
     DotWait: dot_wait,
     WriteOperand: write_operand,
-    SimtMma: outer,
+    SimtMma: simt_mma,
     BarriersStart: barriers_start,
-    TmaLoad: bulk_load,
-    TmaStore: bulk_store,
-    ReadBuffer: read_stage,
+    TmaLoad: tma_load,
+    TmaStore: tma_store,
+    ReadBuffer: read_buffer,
 }

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 def view(tensor: TensorType, kernel: Kernel) -> str:
-    """Facts of a tensor at compile time, as the file writes them."""
+    """Compile-time facts of a tensor, as text of the file."""
     return f"{kernel.module('memory')}.View({kernel.dtype(tensor.dtype)}, {tensor.shape!r}, {tensor.strides!r})"
 
 
 def arguments(x: Value, index: tuple[Value, ...], kernel: Kernel) -> tuple[Expression, ...]:
-    """The base address, extents and strides that are arguments, and the tile index."""
+    """The base address, the dynamic extents and strides, and the tile index."""
     tensor = x.tensor
     extents = [kernel.part(x, "extent", axis) for axis, extent in enumerate(tensor.shape) if extent is None]
     strides = [kernel.part(x, "stride", axis) for axis, stride in enumerate(tensor.strides) if stride is None]
@@ -33,7 +33,7 @@ def arguments(x: Value, index: tuple[Value, ...], kernel: Kernel) -> tuple[Expre
 
 
 def options(attributes: dict[str, Any]) -> list[str]:
-    """Keyword arguments of an access: its width, and whether the memory is constant."""
+    """Keyword arguments of an access: its width, and its flags."""
     vector = [f"vector={attributes['vector']!r}"] if attributes["vector"] else []
     flags = [f"{name}=True" for name in ("constant", "wide_edges") if attributes.get(name)]
     return vector + flags
@@ -112,15 +112,15 @@ def tensor_view(op: TensorView, kernel: Kernel) -> Call:
 
 
 def _lanes(op: Op, kernel: Kernel) -> str:
-    """The layout of an access's lanes in the file; None for a scalar."""
+    """The layout of an access's lanes, as text of the file; "None" for a scalar."""
     name = op.attributes.get("lanes")
     return kernel.layout(name) if name else "None"
 
 
 def _exchange(op: Op) -> str:
-    """Where the result of an access is handed to other threads, as text.
+    """Where the result of an access is handed to other threads, as text of the file.
 
-    "None" if every thread reads its own.
+    It is "None" if every thread reads its own elements.
     """
     if not op.attributes.get("exchange"):
         return "None"

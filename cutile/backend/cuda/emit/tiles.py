@@ -35,6 +35,7 @@ def flushing(op: math.Flushing, kernel: Kernel) -> Call:
 
 
 def _bound(op: Op, name: str, kernel: Kernel) -> Call:
+    """The call of the function `name` of `intrinsics/math.py`."""
     dtype = kernel.dtype(op.result.tile.dtype)
     bound = kernel.bind(name, "math.function", f'"{name}"', dtype, str(kernel.count(op)))
     return Call(bound, tuple(map(kernel.use, op.operands)))
@@ -48,7 +49,7 @@ Reshaping = shape.Broadcast | shape.Reshape | shape.Permute | ConvertLayout
 
 
 def reshaping(op: Reshaping, kernel: Kernel) -> Expression:
-    """`broadcast(x)` and others, by the attribute `how`; "keep" is no code."""
+    """`broadcast(x)` and others, by the attribute `how`; "keep" needs no code."""
     facts, dtype = op.attributes, kernel.dtype(op.x.tile.dtype)
     how, x = facts["how"], kernel.use(op.x)
     if how == "keep":
@@ -100,7 +101,7 @@ INTRINSICS: dict[type[Op], Intrinsic] = {
     ),
     compare.Select: Intrinsic("compare.select", ("result", "count")),
     create.Iota: Intrinsic("create.iota", ("dtype", "layout"), omit=("length",)),
-    # The block's number is divided by the extents of the later axes: the first one is not needed.
+    # The block's number is divided by the extents of later axes, so the extent of the first axis is not needed.
     grid.TileBlockId: Intrinsic("grid.tile_block_id", ("axis",), stem="tile_block_id_{axis}", call=GRID_NAMES[1:]),
 }
 
@@ -128,7 +129,7 @@ def convert(op: cast.Convert, kernel: Kernel) -> Call:
     if op.rounding is not None:
         arguments.append(f'"{op.rounding}"')
     capability = kernel.capability
-    # 8.0 is the factory's default; only conversions of storage types differ between GPUs.
+    # 8.0 is the factory's default. Only conversions from or to storage types differ between GPUs.
     if "storage" in (source.kind, target.kind) and capability > (8, 0):
         arguments.append(f"capability={capability}")
     function = kernel.bind(f"to_{op.dtype.name}", "cast.convert", *arguments)
@@ -189,7 +190,7 @@ def _function(op: reduce.Folding, kernel: Kernel) -> tuple[str, str]:
 
     A step is a scalar intrinsic, and the slots that it reads.
     """
-    from cutile.backend.cuda.emit.kernel import EMITTERS  # which has this file's emitters: imported when called
+    from cutile.backend.cuda.emit.kernel import EMITTERS  # here, since that file imports this one's emitters
 
     slots = {value: str(slot) for slot, value in enumerate(op.body.arguments)}
     steps: list[str] = []
@@ -225,6 +226,7 @@ def folding(op: reduce.Folding, kernel: Kernel) -> Call:
 
 
 PLACED = ("axis=", "offset=", "fence=")
+"""Facts that the factories of operations along an axis take, if these use shared memory."""
 
 
 EMITTERS: dict[type[Op], Callable[[Any, Any], Expression]] = {

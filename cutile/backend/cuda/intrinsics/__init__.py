@@ -1,6 +1,6 @@
 """The functions that generated CUDA kernels call: intrinsics in LLVM and PTX.
 
-One per tile operation, one file per family. Nothing outside this folder knows of LLVM or PTX. An intrinsic is made by a
-factory that closes over element type, element count and layout, so that a call in a kernel's text names tiles, extents
-and indices and nothing else.
+There is one for each tile operation, and a file for each family. LLVM IR and PTX are written only here; `build.py` and
+`toolchain.py` compile them. A factory makes an intrinsic, which closes over element type, element count and layout. So
+a call in a kernel's text names only tiles, extents and indices.
 """

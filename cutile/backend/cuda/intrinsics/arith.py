@@ -1,6 +1,7 @@
 """Arithmetic and bits on fragments.
 
-f16 and bf16 are computed in f32 and rounded after every operation.
+f16 and bf16 are computed in f32 and rounded after every operation. Instructions on 16 bits compute `fma`, which f32
+would round twice, and operations that round nothing: signs, and extremes of pairs.
 """
 
 import itertools
@@ -34,6 +35,7 @@ from cutile.backend.cuda.intrinsics.llvm import (
 from cutile.dtypes import DTypeLike, bf16, bool_, f32, f64, u16
 
 Scalar = Callable[[Any, DTypeLike, Any, Any], Any]
+"""`operation(b, dtype, x, y)`: one element of a binary operation."""
 
 
 def _add(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
@@ -62,18 +64,21 @@ def _extreme(b: Any, dtype: DTypeLike, x: Any, y: Any, least: bool) -> Any:
 def _extreme_with(b: Any, dtype: DTypeLike, x: Any, y: Any, which: str, nan: bool, ftz: bool) -> Any:
     """`min` or `max` of floats that propagates NaN, or flushes to zero.
 
-    One instruction, but for f64, which has none (and nothing to flush: `ftz` is of f32).
+    One instruction for f32, and for f16 and bf16, which come as f32. f64 has no such instruction, and flushes nothing.
     """
     if dtype is f64:
         extreme = call(b, f"llvm.{which}num.f64", x.type, [x, y])
-        return b.select(b.fcmp_unordered("uno", x, y), b.fadd(x, y), extreme)  # a sum with a NaN is one
+        return b.select(b.fcmp_unordered("uno", x, y), b.fadd(x, y), extreme)  # a sum with a NaN is NaN
     # LLVM's `minnum` drops a NaN and keeps subnormal numbers (PTX ISA, "min", "max").
     text = f"{which}{'.ftz' * ftz}{'.NaN' * nan}.f32 $0, $1, $2;"
     return asm(b, x.type, [x, y], text, "=f,f,f")
 
 
 def _extreme_form(which: str, nan: bool, ftz: bool) -> Scalar:
-    """The operation on scalars of a `min` or `max` with these flags."""
+    """`min` or `max` of scalars, by its flags.
+
+    `nan`: it propagates NaN. `ftz`: it flushes subnormal numbers to zero.
+    """
 
     def element(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
         if not dtype.is_float:
@@ -94,8 +99,8 @@ def _max(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
 def _divide(b: Any, dtype: DTypeLike, x: Any, y: Any) -> tuple[Any, Any, Any]:
     """Floored quotient, remainder, and whether the divisor is 0.
 
-    LLVM leaves two divisions undefined: by 0, and of the least integer by -1, which overflows. Both divide by 1 here. A
-    quotient by -1 is the negated dividend, which wraps.
+    LLVM leaves two divisions undefined: by 0, and of the least integer by -1, which overflows. So divisions by 0 or -1
+    divide by 1 here. A quotient by -1 is the negated dividend, which wraps.
     """
     zero, one = number(dtype, 0), number(dtype, 1)
     by_zero = b.icmp_unsigned("==", y, zero)
@@ -113,7 +118,7 @@ def _divide(b: Any, dtype: DTypeLike, x: Any, y: Any) -> tuple[Any, Any, Any]:
 
 
 def _signs_differ(b: Any, rest: Any, y: Any) -> Any:
-    """Whether a remainder that is not 0 has another sign than the divisor."""
+    """Whether the remainder `rest` is not 0 and its sign differs from the divisor's."""
     zero = const(y.type, 0.0)
     signs = b.xor(b.fcmp_ordered("<", rest, zero), b.fcmp_ordered("<", y, zero))
     return b.and_(b.fcmp_unordered("!=", rest, zero), signs)
@@ -129,7 +134,7 @@ def _copysign(b: Any, x: Any, y: Any) -> Any:
 
 
 def _mod_float(b: Any, x: Any, y: Any) -> Any:
-    """The remainder moved to the sign of the divisor."""
+    """The remainder of floored division: it has the divisor's sign."""
     zero = const(x.type, 0.0)
     rest = _remainder(b, x, y)
     floored = b.select(_signs_differ(b, rest, y), b.fadd(rest, y), rest)
@@ -138,7 +143,7 @@ def _mod_float(b: Any, x: Any, y: Any) -> Any:
 
 
 def _floor_div_float(b: Any, x: Any, y: Any) -> Any:
-    """`(x - x % y) / y` brought to a whole number, as NumPy's `floor_divide` does it."""
+    """`(x - x % y) / y` rounded to a whole number, as in NumPy's `floor_divide`."""
     zero, one = const(x.type, 0.0), const(x.type, 1.0)
     rest = _remainder(b, x, y)
     ratio = b.fdiv(x, y)
@@ -186,7 +191,7 @@ def _div_ceil(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
 
 
 def _mul_hi(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
-    if dtype.bits == 64:  # LLVM 7 has no 128 bits on this target (PTX ISA, "mul")
+    if dtype.bits == 64:  # LLVM 7 has no 128-bit integers on this target (PTX ISA, "mul")
         return asm(b, x.type, [x, y], f"mul.hi.{'s' if dtype.kind == 'int' else 'u'}64 $0, $1, $2;", "=l,l,l")
     double = ir.IntType(2 * dtype.bits)
     extend = b.sext if dtype.is_signed else b.zext
@@ -227,7 +232,8 @@ def _shl(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
 
 
 def _shr(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
-    # As `_shl`, but that a signed number gives its sign: the most that LLVM defines is a shift by all bits but one.
+    # As `_shl`, except for a signed number. It is shifted by all bits but one, the most that LLVM defines: every bit of
+    # the result is its sign bit.
     inside = b.icmp_unsigned("<", y, number(dtype, dtype.bits))
     count = b.select(inside, y, number(dtype, dtype.bits - 1))
     if dtype.is_signed:
@@ -281,24 +287,30 @@ def product_half(dtype: DTypeLike, n: int, *, upper: bool = False) -> Any:
 
 
 PACKED = {"min": "min", "max": "max", "min_nan": "min.NaN", "max_nan": "max.NaN"}
-"""Operations of two f16 or bf16 in one word: their names in PTX. They do not round, so f32 would give the same."""
+"""Operations on two f16 or bf16 in one word, by name, and their PTX. They do not round, so f32 would give the same."""
 
 
 def packed(b: Any, name: str, dtype: DTypeLike, x: Any, y: Any) -> Any:
-    """One of `PACKED` of two words, of two elements each."""
+    """An operation of `PACKED` on two words of two elements each."""
     # LLVM before 11 has no extremes of f16, and none of bf16 (PTX ISA, "max").
     return asm(b, I32, [x, y], f"{PACKED[name]}.{dtype.name}x2 $0, $1, $2;", "=r,r,r")
 
 
 Operands = tuple[Any, ...]
 PairOperation = Callable[[Any, Operands, Operands], tuple[Any, Any]]
-"""`operation(b, low, high)`: two results of 16 bits, of the operands of each."""
+"""`operation(b, low, high)`: two results of 16 bits. `low` has the operands of the first, `high` of the second."""
 
 
 def _by_pairs(name: str, dtype: DTypeLike, n: int, arity: int, operation: PairOperation, element: Any) -> Any:
     """An intrinsic on elements of 16 bits, two at a time.
 
-    `element` is the operation on scalars.
+    Args:
+        name: of the intrinsic.
+        dtype: of the operands and of the result.
+        n: elements per thread; an even number.
+        arity: the number of operands.
+        operation: on two elements at once.
+        element: the same operation on scalars.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -312,7 +324,10 @@ def _by_pairs(name: str, dtype: DTypeLike, n: int, arity: int, operation: PairOp
 
 
 def _in_words(word_operation: Callable[..., Any]) -> PairOperation:
-    """The operation on pairs of an operation `f(b, *words)` on words of two elements."""
+    """An operation on words of two elements, as an operation on pairs.
+
+    It is called as `word_operation(b, *words)`.
+    """
 
     def operation(b: Any, low: Operands, high: Operands) -> tuple[Any, Any]:
         words = [pair_of_halves(b, *pair) for pair in zip(low, high, strict=True)]
@@ -341,13 +356,14 @@ def binary(name: str, dtype: DTypeLike, n: int) -> Any:
 
 
 UPPER_BYTE, UPPER_BYTES = 8, "0x4341"
-"""A shift that leaves the upper byte of 16 bits, and the selector by which `prmt` does it for both halves of a word."""
+"""The shift that leaves the upper byte of 16 bits, and the selector by which `prmt` shifts both halves of a word so."""
 
 
 def _shr_pair(b: Any, low: Operands, high: Operands) -> tuple[Any, Any]:
-    """Shift two of u16 in one word if their counts are equal, else one by one.
+    """Shift two u16 in one word if their counts are equal, else one by one.
 
-    LLVM would shift each alone. Of constant counts it knows which selections hold, and drops the others.
+    LLVM alone would always shift one by one. Both ways are written here, and a selection for each half. If the counts
+    are constants, LLVM decides the selections, and drops the way that is not taken.
     """
     counts = (low[1], high[1])
     if all(isinstance(count, ir.Constant) and count.constant == UPPER_BYTE for count in counts):
@@ -357,7 +373,8 @@ def _shr_pair(b: Any, low: Operands, high: Operands) -> tuple[Any, Any]:
     single = _shr(b, u16, *low), _shr(b, u16, *high)
     inside = b.icmp_unsigned("<", low[1], number(u16, u16.bits))
     count = b.zext(b.select(inside, low[1], number(u16, 0)), I32)
-    # The bits of each half that its own shift leaves (twice 16 bits): no bit moves from the upper half to the lower.
+    # A mask of the bits of each half that the shift of 16 bits alone would leave, the same in both halves. It drops the
+    # bits that the shift of the whole word moves from the upper half into the lower.
     own_bits = b.mul(b.lshr(i32c(0xFFFF), count), i32c(0x10001))
     word = b.and_(b.lshr(pair_of_halves(b, low[0], high[0]), count), own_bits)
     is_joint = b.and_(inside, b.icmp_unsigned("==", low[1], high[1]))
@@ -366,7 +383,10 @@ def _shr_pair(b: Any, low: Operands, high: Operands) -> tuple[Any, Any]:
 
 
 def _u16_words(name: str) -> PairOperation:
-    """`and`, `or` or `xor` of two of u16 in one word, which LLVM may split otherwise."""
+    """`and`, `or` or `xor` of two u16 in one word.
+
+    LLVM may leave two single operations apart.
+    """
 
     def word(b: Any, x: Any, y: Any) -> Any:
         return BINARY[name](b, u16, x, y)
@@ -375,7 +395,7 @@ def _u16_words(name: str) -> PairOperation:
 
 
 _OF_U16_PAIRS = {"shr": _shr_pair, "and": _u16_words("and"), "or": _u16_words("or"), "xor": _u16_words("xor")}
-"""Operations on two of u16 in one word."""
+"""Operations on two u16 in one word."""
 
 
 def _negative(b: Any, dtype: DTypeLike, x: Any) -> Any:
@@ -462,7 +482,7 @@ NORMAL = (2.0**-125, 2.0**125)
 def row_quotient(n: int, packs: bool = False) -> Any:
     """`f(x, y)`: quotients of f32, rounded to bf16.
 
-    `rows.py` says of which rows. `packs`: the architecture adds two u16 in one word.
+    `cutile/backend/cuda/rows.py` says for which rows. `packs`: the architecture adds two u16 in one word.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -474,8 +494,12 @@ def row_quotient(n: int, packs: bool = False) -> Any:
 
 
 def _row_quotients(b: Any, rows: Sequence[tuple[Any, Any]], packs: bool) -> list[Any]:
+    """Words of two bf16: quotients of the pairs (dividend, divisor) in `rows`.
+
+    They are products with reciprocals. If any product might round to another bf16 than its quotient, all are divided.
+    """
     one, least, most = (const(rows[0][0].type, number) for number in (1.0, *NORMAL))
-    # Written for each element, but equal in each row: the compiler merges those.
+    # One reciprocal for each element: the compiler merges those of one row, which are equal.
     products = [b.fmul(x, b.fdiv(one, y)) for x, y in rows]
     divides = (_near_ties_packed if packs and len(rows) % 2 == 0 else _near_ties)(b, products)
     for _, y in rows:
@@ -492,9 +516,9 @@ def _row_quotients(b: Any, rows: Sequence[tuple[Any, Any]], packs: bool) -> list
 
 
 def _to_bf16(b: Any, numbers: Sequence[Any]) -> list[Any]:
-    """Words of two bf16, of f32 rounded to nearest even.
+    """f32 rounded to nearest even, as words of two bf16.
 
-    Of an odd number, the last word has its only element twice.
+    If their number is odd, the last word has the last element twice.
     """
     pairs = itertools.zip_longest(numbers[::2], numbers[1::2], fillvalue=numbers[-1])
     # The first operand becomes the upper half (PTX ISA, "cvt").
@@ -504,19 +528,19 @@ def _to_bf16(b: Any, numbers: Sequence[Any]) -> list[Any]:
 def _near_ties(b: Any, numbers: Sequence[Any]) -> Any:
     """Whether any f32 is within `NEAR_ULPS` of a tie between two bf16.
 
-    bf16 rounds the lower half of an f32 away, up from `TIE` on. Moved by the tie less the distance, and wrapped, lower
-    halves that are near it are the least ones.
+    Rounding to bf16 drops the lower half of an f32's bits; the half `TIE` is the tie. `TIE - NEAR_ULPS` is subtracted
+    from each half, modulo 2 ** 16: the halves near the tie, and no others, become at most `2 * NEAR_ULPS`.
     """
     is_near: Any = const(I1, 0)
     for x in numbers:
-        # `TIE` is half of the range of 16 bits: adding it is subtracting it.
+        # `TIE` is half of the range of 16 bits, so adding it is the same as subtracting it.
         distance = b.shl(b.add(b.bitcast(x, I32), i32c(TIE + NEAR_ULPS)), i32c(HALF_BITS))
         is_near = b.or_(is_near, b.icmp_unsigned("<=", distance, i32c(2 * NEAR_ULPS << HALF_BITS)))
     return is_near
 
 
 def _near_ties_packed(b: Any, numbers: Sequence[Any]) -> Any:
-    """As `_near_ties`, of an even number of f32: the lower halves of two in a word."""
+    """As `_near_ties`, for an even number of f32: two lower halves to a word."""
 
     def twice(half: int) -> Any:
         return i32c(half << HALF_BITS | half)
@@ -533,7 +557,7 @@ def _near_ties_packed(b: Any, numbers: Sequence[Any]) -> Any:
             continue
         # As the sum above (PTX ISA, "min").
         least = asm(b, I32, [distances, least], "min.u16x2 $0, $1, $2;", "=r,r,r")
-    # Where a half is below the limit, the difference borrows: the upper bit is set in it, and was not before. A borrow
-    # from the upper half may set the upper bit there too: then the lower half is near already.
+    # A half below the limit makes the subtraction borrow: its top bit is set in the difference, and was not set before.
+    # A borrow of the lower half can set the top bit of the upper half, too. Then the lower half is near a tie anyway.
     borrows = b.and_(b.sub(least, twice(2 * NEAR_ULPS + 1)), b.not_(least))
     return b.icmp_unsigned("!=", b.and_(borrows, twice(1 << 15)), i32c(0))

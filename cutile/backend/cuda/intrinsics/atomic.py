@@ -41,15 +41,15 @@ def _instruction(kind: str, dtype: DTypeLike) -> str:
 
 
 def _one(b: Any, dtype: DTypeLike, address: Any, operands: list[Any], active: Any, text: str, used: bool) -> Any:
-    """One update in PTX; the old element, 0 where the lane is not active."""
+    """One update in PTX; the old element if `used`, 0 where the lane is not active."""
     letter, _, register, wide = REGISTERS[dtype.bits]
     first = 1 if used else 0  # the operand that is the address: `$0` is the result, if there is one
     names = ", ".join(f"${first + 1 + i}" for i in range(len(operands)))
     predicate = f"${first + 1 + len(operands)}"
     clear = f"mov.{register} $0, 0; " if used else ""
     target = "$0, " if used else ""
-    # `$0` is cleared before the address is read, hence the early clobber. A predicate in place of a branch: lanes stay
-    # together, and one that is not active touches no memory (PTX ISA, "atom", "red").
+    # `$0` is cleared before the address is read, hence the early clobber. A predicate, not a branch: lanes stay
+    # together, and a lane that is not active touches no memory (PTX ISA, "atom", "red").
     code = f"{{.reg .pred p; setp.ne.b32 p, {predicate}, 0; {clear}@p {text} {target}[${first}], {names};}}"
     constraints = ",".join([*([f"=&{letter}"] if used else []), "l", *[letter] * len(operands), "r", "~{memory}"])
     values = [address, *operands, b.zext(active, I32)]
@@ -60,7 +60,7 @@ def _one(b: Any, dtype: DTypeLike, address: Any, operands: list[Any], active: An
 def _many(b: Any, dtype: DTypeLike, address: Any, values: Sequence[Any], active: Any, text: str) -> None:
     """One update of elements that lie side by side.
 
-    It has vectors of f32, or of pairs of 16-bit floats.
+    They are a vector of f32, or of pairs of 16-bit floats.
     """
     bits = [to_register(b, dtype, value) for value in values]
     words = join_words(b, dtype, bits) if dtype.bits < 32 else bits
@@ -68,7 +68,7 @@ def _many(b: Any, dtype: DTypeLike, address: Any, values: Sequence[Any], active:
     kind = text.replace(f".{dtype.name}", f"{vector}.{dtype.name}{'x2' if dtype.bits < 32 else ''}")
     names = ", ".join(f"${1 + i}" for i in range(len(words)))
     operand = f"{{{names}}}" if vector else names
-    # One instruction in place of as many as there are elements (PTX ISA, "red", `.vec_32_bit`).
+    # One instruction for all elements (PTX ISA, "red", `.vec_32_bit`).
     code = f"{{.reg .pred p; setp.ne.b32 p, ${1 + len(words)}, 0; @p {kind} [$0], {operand};}}"
     constraints = ",".join(["l", *["r"] * len(words), "r", "~{memory}"])
     asm(b, VOID, [address, *words, b.zext(active, I32)], code, constraints, effect=True)
@@ -100,25 +100,25 @@ def _reduce_runs(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any, Any]],
                 _one(b, dtype, address, [to_register(b, dtype, value)], flag, text, False)
 
 
-def _add_in_a_loop(b: Any, dtype: DTypeLike, address: Any, value: Any, active: Any, where: str) -> Any:
+def _add_in_a_loop(b: Any, dtype: DTypeLike, address: Any, value: Any, active: Any, semantics: str) -> Any:
     """Add a 16-bit float by compare and swap, where the architecture has no addition.
 
-    The result is the old element, 0 where the lane is not active.
+    The result is the old element, 0 where the lane is not active. `semantics`: the order and the scope in PTX.
     """
     before = b.block
     start, loop, done = (b.append_basic_block(name) for name in ("update", "again", "updated"))
     b.cbranch(active, start, done)
     b.position_at_end(start)
     # A first guess of the old element, which the compare and swap below checks. Relaxed, since other threads may write
-    # meanwhile, and `.sys`, since they may be any of the system (PTX ISA, "ld").
+    # meanwhile; `.sys`, since these may be any threads of the system (PTX ISA, "ld").
     first = asm(b, I16, [address], "ld.relaxed.sys.global.b16 $0, [$1];", "=h,l,~{memory}", effect=True)
     b.branch(loop)
     b.position_at_end(loop)
     old = b.phi(I16)
     old.add_incoming(first, start)
     total = narrow(b, dtype, b.fadd(widen(b, dtype, old), widen(b, dtype, value)))
-    # Stores the sum if the element is still the one that the sum has; the result is the element (PTX ISA, "atom").
-    text = f"atom{where}.global.cas.b16 $0, [$1], $2, $3;"
+    # It stores the sum if the element is still `old`; its result is the element before that (PTX ISA, "atom").
+    text = f"atom{semantics}.global.cas.b16 $0, [$1], $2, $3;"
     current = asm(b, I16, [address, old, total], text, "=h,l,h,h,~{memory}", effect=True)
     old.add_incoming(current, loop)
     # As bits: a NaN is not equal to itself, and the loop would not end.
@@ -151,7 +151,7 @@ def update(
         used: whether anybody asks for the old elements.
         native: whether the architecture has an instruction for the update.
         exchange: where the old elements are handed to the other threads that hold them.
-        width: registers in a row whose elements lie side by side, and are updated at once.
+        width: number of neighbouring registers whose elements lie side by side, and are updated at once.
     """
     count = layout.registers if layout is not None else 0
     # `red` has no exchange, and no acquire (PTX ISA, "red").
@@ -161,8 +161,8 @@ def update(
         lanes = Lanes(b, layout)
         addresses, operands, masks = (unpack(b, value, count) for value in values)
         active = lanes.active(masks)
-        where = f".{release_once(b, order, scope, active)}.{SCOPES[scope]}"
-        text = f"{'red' if reduces else 'atom'}{where}.global.{_instruction(kind, dtype)}"
+        semantics = f".{release_once(b, order, scope, active)}.{SCOPES[scope]}"
+        text = f"{'red' if reduces else 'atom'}{semantics}.global.{_instruction(kind, dtype)}"
         old: list[Any] = []
         if width > 1:
             rows = list(zip(addresses, operands, active, strict=True))
@@ -173,7 +173,7 @@ def update(
                 operand = to_register(b, dtype, value)
                 old.append(_one(b, dtype, address, [operand], flag, text, not reduces))
             else:
-                old.append(_add_in_a_loop(b, dtype, address, value, flag, where))
+                old.append(_add_in_a_loop(b, dtype, address, value, flag, semantics))
         if exchange is not None:
             old = lanes.hand_on(dtype, old, exchange)
         return pack(b, old, count)

@@ -37,7 +37,7 @@ from cutile.dtypes import DTypeLike, i32
 PERIOD = 1024
 """Bytes after which the permutation of pieces repeats."""
 ROW = 1 << ROW_SHIFT
-"""Bytes over which the permutation is the same."""
+"""Bytes in which all pieces are permuted by one number."""
 
 
 @cache
@@ -56,8 +56,8 @@ def read(
 
     Args:
         dtype: of the tile.
-        layout: which thread has which of its elements.
-        smem_layout: its layout in shared memory; its rows run over all axes but the contiguous one, in their order.
+        layout: of the tile in registers.
+        smem_layout: of the tile in shared memory; its rows run over all axes but the contiguous one, in their order.
         axis: the contiguous one.
         stages: of the buffer.
         stage_bytes: from stage to stage.
@@ -69,7 +69,8 @@ def read(
     others = [other for other in range(layout.rank) if other != axis]
     run = layout.run(axis)[: PIECE_BYTES // size]
     bits = layout.reach[axis] * size  # the bits of an offset along the row that differ from thread to thread
-    # All threads read one row of the permutation: then the register's offset alone tells how pieces are permuted.
+    # Whether all threads read the same row of the permutation: then the register's offset alone says how pieces are
+    # permuted.
     is_constant = bits < min(ROW, smem_layout.swizzle) and not any(layout.reach[other] for other in others)
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -94,8 +95,8 @@ def read(
             step = panel * smem_layout.panel_bytes + above * smem_layout.swizzle + within * size
             lower = step % PERIOD if smem_layout.swizzle else 0  # without a swizzle nothing is permuted
             if is_constant and not lower & bits:
-                # The permutation is an XOR with a constant of the register. The constant's bits at which the threads'
-                # places differ are applied to these places, the others to the offset, here.
+                # The permutation is an XOR with a constant of the register. Bits of it at which the threads' places
+                # differ are applied to these places. The other bits are applied to the offset, when this is written.
                 mask = (lower // ROW & smem_layout.swizzle // PIECE_BYTES - 1) * PIECE_BYTES
                 key, lower = mask & bits, lower ^ (mask & ~bits)
                 if key not in addresses:
@@ -112,7 +113,7 @@ def read(
 
 
 def _panel(b: Any, smem_layout: SmemLayout, column: Any) -> Any:
-    """Bytes from the tile's begin to the element at `column` of its first row."""
+    """Bytes from the tile's first byte to the element at `column` of its first row."""
     if smem_layout.count == 1:
         return b.mul(column, i32c(smem_layout.size))
     panel = b.mul(b.lshr(column, i32c(smem_layout.span.bit_length() - 1)), i32c(smem_layout.panel_bytes))
@@ -122,7 +123,7 @@ def _panel(b: Any, smem_layout: SmemLayout, column: Any) -> Any:
 def _permute(b: Any, smem_layout: SmemLayout, place: Any) -> Any:
     """The offset of an element after the swizzle, which changes its piece's number.
 
-    The row's number (bits 7 and up) is the mask of the change.
+    `place` is the offset before. The number of its row (bits 7 and up) is the mask of the change.
     """
     if not smem_layout.swizzle:
         return place
@@ -177,7 +178,7 @@ def write(layout: Layout, place: BufferStages) -> Any:
     smem_layout = place.smem_layout
     count = layout.registers // 2  # words
     pieces = smem_layout.swizzle // PIECE_BYTES
-    # Columns of a warpgroup, where warpgroups share them: the step of the highest bit of the warp's number. Else 0.
+    # Columns of a warpgroup, if warpgroups share the columns: the step of the highest bit of the warp's number. Else 0.
     own = max(basis[1] for basis in layout.warp)
 
     def generate(b: Any, values: list[Any]) -> None:
@@ -186,7 +187,7 @@ def write(layout: Layout, place: BufferStages) -> Any:
         # An accumulator's rows (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts"): 16 for each of a
         # warpgroup's 4 warps, of which a lane has row `lane // 4`, and the one 8 below.
         lane, warp = lane_of(b, number), b.and_(b.lshr(number, i32c(LANE_BITS)), i32c(3))
-        line = b.lshr(lane, i32c(2))  # modulo 8, which the swizzle goes by: a multiple of 8 is added
+        line = b.lshr(lane, i32c(2))  # the row modulo 8, by which the swizzle goes: only multiples of 8 are added
         row = b.add(b.mul(warp, i32c(16)), line)
         if not own:
             row = b.add(row, b.mul(group_number(b), i32c(WGMMA_ROWS)))
@@ -198,7 +199,7 @@ def write(layout: Layout, place: BufferStages) -> Any:
             base = b.add(base, b.mul(group_number(b), i32c(own // smem_layout.span * smem_layout.panel_bytes)))
         elif own:  # pieces within a panel: powers of two, so that an exclusive or adds them to the piece's number
             swizzle = b.xor(swizzle, b.mul(group_number(b), i32c(own * smem_layout.size // PIECE_BYTES)))
-        # Of 16 bytes, which are 8 columns, each of four lanes has a word.
+        # Each of four lanes has one word of the 16 bytes of a piece, which are 8 columns.
         within = b.shl(b.and_(lane, i32c(3)), i32c(2))
         addresses: dict[int, Any] = {}  # of each piece in the lane's row
         for word, (down, across) in zip(words, layout.offsets[::2], strict=True):

@@ -40,11 +40,13 @@ OLDEST: Capability = (8, 0)
 
 FLOAT_SUFFIX = {NEAREST_EVEN: "rn", ZERO: "rz", POSITIVE_INF: "rp", NEGATIVE_INF: "rm"}
 WHOLE_SUFFIX = {NEAREST_EVEN: "rni", ZERO: "rzi", POSITIVE_INF: "rpi", NEGATIVE_INF: "rmi"}
+"""PTX's names of the roundings to a float, and to an integer."""
 FP8: dict[DTypeLike, str] = {f8e4m3fn: "e4m3x2", f8e5m2: "e5m2x2"}
+"""PTX's names of a pair of 8-bit floats."""
 FP8_SINCE: Capability = (8, 9)
 """The first architecture with conversions of 8-bit floats."""
 TF32_SINCE: Capability = (9, 0)
-"""The first architecture whose conversions to tf32 round as asked."""
+"""The first architecture whose `cvt` to tf32 rounds to nearest even and toward zero."""
 
 
 def _cvt(b: Any, name: str, result: Any, letter: str, x: Any, source_letter: str) -> Any:
@@ -65,7 +67,7 @@ def _to_whole(b: Any, x: Any, target: DTypeLike, rounding: str) -> Any:
     width = max(target.bits, 32)  # `cvt` saturates at the width of the register: 32 or 64 bits
     result, letter = (I64, "l") if width == 64 else (I32, "r")
     whole = _cvt(b, f"{WHOLE_SUFFIX[rounding]}.{sign}{width}.{kind}", result, letter, x, source_letter)
-    # Only from f32 to 32 bits `cvt` gives 0 of a NaN; else the upper bit alone is set (PTX ISA, "cvt").
+    # `cvt` makes 0 of a NaN only from f32 to 32 bits. Else its result has the top bit alone set (PTX ISA, "cvt").
     if kind == "f64" or width == 64:
         whole = b.select(b.fcmp_unordered("uno", x, x), const(result, 0), whole)
     if target.bits >= 32:
@@ -81,7 +83,7 @@ def _to_whole(b: Any, x: Any, target: DTypeLike, rounding: str) -> Any:
 def _single(b: Any, source: DTypeLike, x: Any, capability: Capability) -> Any:
     """An element as an f32: exact, or rounded to odd.
 
-    Rounded from that, a narrower float is rounded once.
+    A narrower float that is rounded from it is as if it had been rounded once.
     """
     if source in FP8 and capability >= FP8_SINCE:
         # The instruction takes two; the second one is 0 here (PTX ISA, "cvt").
@@ -223,10 +225,10 @@ def _convert_pair(b: Any, source: DTypeLike, target: DTypeLike, low: Any, high: 
 
 @dataclass(frozen=True)
 class _Steps:
-    """Bits of numbers of 16 bits, by which bytes become floats.
+    """The bits of 16-bit floats by which bytes become floats.
 
     Attributes:
-        begin: of the number from which on neighbouring floats differ by 1, so that the low bits count.
+        begin: of the number from which on neighbouring floats differ by 1: a byte in the low bits adds its value.
         minus: of that number, negated.
         minus_signed: of the sum of that number and 128, negated.
         unit: of 1.
@@ -245,7 +247,7 @@ _STEPS: dict[DTypeLike, _Steps] = {
 BIT_7, SIGN = 0x80, 0x8000
 """The upper bit of a byte, and of 16 bits."""
 INTERLEAVE = "0x4140"
-"""What `prmt` makes of a word and a byte: the word's two lower bytes, each below that byte."""
+"""The selector of `prmt` for a word and a byte: it puts the byte above each of the word's two lower bytes."""
 
 
 def _twice(bits: int) -> Any:
@@ -345,10 +347,10 @@ def bitcast(source: DTypeLike, target: DTypeLike, n: int) -> Any:
 
 @cache
 def again(dtype: DTypeLike, n: int) -> Any:
-    """`f(x)`: the same elements, which the compiler takes for others.
+    """`f(x)`: the same elements, which the compiler takes for other ones.
 
-    This is an optimisation barrier. So the compiler computes anew from them (rematerialisation), and does not keep
-    earlier results in registers.
+    It is an optimisation barrier. The compiler then computes anew from the elements (rematerialisation), and does not
+    keep earlier results in registers.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:

@@ -1,7 +1,7 @@
 """Stream compaction: selected elements of a tile are stored side by side.
 
-Each lane counts its selected elements, vector by vector. One warp adds the counts up, so that each lane knows where its
-elements go. Neighbouring lanes then store neighbouring elements.
+Each lane counts its selected elements, vector by vector. One warp adds up the counts of all warps, so that each lane
+knows where its elements go. Neighbouring lanes then store neighbouring elements.
 """
 
 import functools
@@ -37,7 +37,7 @@ from cutile.dtypes import DTypeLike, bool_, i64, u64
 
 WORD_BITS = 32
 BYTE_BITS = 8
-"""Bits of the narrower field of a word in which the lanes of a warp count; the wider one has `HALF_BITS`."""
+"""Bits of the narrower kind of fields in which the lanes of a warp count; the wider kind has `HALF_BITS`."""
 
 
 def _compacted(b: Any, dtype: DTypeLike, offset: int, number: Any) -> Any:
@@ -49,8 +49,8 @@ def _compacted(b: Any, dtype: DTypeLike, offset: int, number: Any) -> Any:
 def compact(dtype: DTypeLike, layout: Layout, *, offset: int, fence: bool) -> Any:
     """`f(value, mask)`: put selected elements side by side in shared memory.
 
-    A running sum would need 32 bits for each element. Here the fields of a word count the selected elements of several
-    vectors. A field holds up to 32 lanes times the elements of a vector.
+    A running sum of the mask would need 32 bits for each element. Here each field of a word counts the selected
+    elements of one vector. A field holds up to 32 lanes times the elements of a vector.
 
     Args:
         dtype: of the elements.
@@ -59,11 +59,11 @@ def compact(dtype: DTypeLike, layout: Layout, *, offset: int, fence: bool) -> An
         fence: whether an earlier use of that room may still be under way.
     """
     vector, count, warps = layout.vector(0), layout.registers, layout.warps
-    counts = count // vector * warps  # of each vector's warps
-    width = BYTE_BITS if LANES * vector < 1 << BYTE_BITS else HALF_BITS
+    counts = count // vector * warps  # one for each vector of each warp
+    width = BYTE_BITS if LANES * vector < 1 << BYTE_BITS else HALF_BITS  # of a field
     fields = WORD_BITS // width
     letter, kind, _, _ = REGISTERS[dtype.bits]
-    # Predicated: branches in a row would each keep a convergence barrier (PTX ISA, "st").
+    # Predicated: of several branches one after the other, each would keep a convergence barrier (PTX ISA, "st").
     text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; @p st.shared.{kind} [$1], $0;}}"
 
     def generate(b: Any, values: list[Any]) -> None:
@@ -110,7 +110,7 @@ def compact(dtype: DTypeLike, layout: Layout, *, offset: int, fence: bool) -> An
 class _Flags:
     """The mask of a thread's registers, as bits of words.
 
-    As numbers of their own they would take as many registers as the elements.
+    As single numbers the flags would take as many registers as the elements.
     """
 
     def __init__(self, b: Any, masks: Sequence[Any]) -> None:
@@ -120,7 +120,7 @@ class _Flags:
             word = i32c(0)
             for bit, mask in enumerate(masks[first : first + WORD_BITS]):
                 word = b.or_(word, b.shl(b.zext(as_flag(mask), I32), i32c(bit)))
-            # LLVM does not see through a move in PTX (PTX ISA, "mov"): it would keep the flags apart all the same.
+            # A move that LLVM does not see through (PTX ISA, "mov"): else it would keep the flags apart all the same.
             self._words.append(asm(b, I32, [word], "mov.b32 $0, $1;", "=r,r", effect=True))
 
     def flag(self, register: int) -> Any:
@@ -129,7 +129,7 @@ class _Flags:
         return b.and_(b.lshr(self._words[register // WORD_BITS], i32c(register % WORD_BITS)), i32c(1))
 
     def total(self, first: int, count: int) -> Any:
-        """How many of `count` registers from `first` on, all in one word, are selected."""
+        """Number of selected registers, of `count` from `first` on, all in one word."""
         b = self._b
         part = b.and_(b.lshr(self._words[first // WORD_BITS], i32c(first % WORD_BITS)), i32c((1 << count) - 1))
         return call(b, "llvm.ctpop.i32", I32, [part])
@@ -186,8 +186,8 @@ def store_compacted(
         dtype: of the elements.
         index_dtype: of `first`, i32 or i64.
         extent: of the tile.
-        counts: how many counts stand ahead of their sum.
-        threads: how many threads store.
+        counts: number of counts ahead of their sum.
+        threads: number of threads that store.
         offset: of the room in shared memory, in bytes.
     """
 

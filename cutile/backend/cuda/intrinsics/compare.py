@@ -37,6 +37,7 @@ def greater(b: Any, dtype: DTypeLike, x: Any, y: Any) -> Any:
 
 
 def _pick(b: Any, dtype: DTypeLike, x: Any, y: Any, relation: str) -> Any:
+    """`x` if it is less than ("lt"), or greater than ("gt"), `y`; else `y`."""
     signed = dtype.is_signed
     if dtype.is_integer and dtype.bits <= 32 and drops_signs():
         if dtype.bits == 32:
@@ -56,6 +57,7 @@ def _compare_and_select(b: Any, x: Any, y: Any, relation: str, signed: bool) -> 
 
 
 PREDICATES = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+"""llvmlite's predicate of each comparison."""
 
 
 @cache

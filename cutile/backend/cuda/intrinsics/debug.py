@@ -51,7 +51,7 @@ def text(b: Any, value: str) -> Any:
     data = bytearray(value.encode() + b"\0")
     kind = ir.ArrayType(I8, len(data))
     module = b.module
-    name = f"text_{len(module.globals)}"  # unique: the module's globals become more with each
+    name = f"text_{len(module.globals)}"  # unique, since each text adds a global to the module
     variable = ir.GlobalVariable(module, kind, name, addrspace=GLOBAL)
     variable.linkage = "private"
     variable.global_constant = True
@@ -104,7 +104,8 @@ def _arguments(b: Any, spec: str, dtype: DTypeLike, value: Any) -> tuple[str, li
 def _padded(b: Any, value: Any, plus: str, width: str, digits: str, kind: str) -> tuple[str, list[Any]]:
     """The C format and arguments of a float with zeros before it.
 
-    Python puts them before NaN and infinity too, where C has blanks. So a text has the sign, and the zeros of these.
+    Python puts zeros before NaN and infinity, too, where C has blanks. So the first argument is a text: the sign, and
+    the zeros if the number is not finite.
     """
     bits = b.bitcast(value, I64)
     negative = b.icmp_signed("<", bits, const(I64, 0))
@@ -146,7 +147,7 @@ def _say_tile(b: Any, spec: str, dtype: DTypeLike, shape: Sequence[int], offset:
 
 
 def _escaped(piece: str) -> str:
-    """A text as a part of a C format, without NULs, of which one would end it."""
+    """A text as a part of a C format, without NULs, which would end it."""
     return piece.replace("%", "%%").replace("\0", "")
 
 
@@ -155,6 +156,8 @@ def say(pieces: tuple[str, ...], values: tuple[Piece, ...], *, offset: int, fenc
     """`f(*values)`: print `pieces[0]`, the first value, `pieces[1]`, and so on.
 
     Args:
+        pieces: the texts around the values.
+        values: how each value is printed.
         offset: where in shared memory tiles go, in bytes.
         fence: whether an earlier use of that memory may still be under way.
     """
@@ -162,7 +165,7 @@ def say(pieces: tuple[str, ...], values: tuple[Piece, ...], *, offset: int, fenc
     def generate(b: Any, operands: list[Any]) -> None:
         form = _escaped(pieces[0])  # with a NUL for each argument, whose `%` format is known only when it is printed
         arguments: list[tuple[str, DTypeLike, Any]] = []
-        room = MAX_ARGUMENTS
+        room = MAX_ARGUMENTS  # arguments that the present `vprintf` can still take
         waits = fence  # before the next tile is written to shared memory
 
         def flush() -> None:
@@ -221,15 +224,16 @@ def give_up(b: Any, form: str, numbers: Sequence[Any], message: str, at: tuple[s
 def fail_unless(site: int, dtypes: tuple[DTypeLike, ...], *, speaker: int = 0, flag: int | None = None) -> Any:
     """`f(condition, report, x, y, z, *numbers)`: report a failed assertion.
 
-    Nothing happens if the condition holds. `abi.py` has the report's words. It is written without a call: a call,
-    such as of `vprintf`, would serialise products by warpgroups (the linker's remark C7510), and cost a stack frame.
+    Nothing happens if the condition holds. `cutile/backend/common/abi.py` has the report's words. The report is written
+    without a call. A call, such as of `vprintf`, would serialise products by warpgroups (the linker's remark C7510),
+    and cost a stack frame.
 
     Args:
         site: the assertion's number.
         dtypes: of the numbers.
         speaker: the thread that reports.
-        flag: where in shared memory a 1 says that an assertion of this thread block failed. None if all threads are
-            here, with the same condition: then they end.
+        flag: where in shared memory a 1 says that an assertion of this thread block failed. None if all threads run
+            this, with the same condition: then all of them end.
     """
 
     def generate(b: Any, values: list[Any]) -> None:
@@ -246,7 +250,7 @@ def fail_unless(site: int, dtypes: tuple[DTypeLike, ...], *, speaker: int = 0, f
             else:
                 with b.if_then(speaks):
                     _report(b, report, site, dtypes, numbers)
-                # All threads are here, so nobody waits for one that has left (PTX ISA, "exit").
+                # All threads end, so none waits for one that has left (PTX ISA, "exit").
                 asm(b, VOID, [], "exit;", "~{memory}", effect=True)
                 b.unreachable()
 
@@ -255,12 +259,12 @@ def fail_unless(site: int, dtypes: tuple[DTypeLike, ...], *, speaker: int = 0, f
 
 
 def _report(b: Any, report: Any, site: int, dtypes: Sequence[DTypeLike], numbers: Sequence[Any]) -> None:
-    """Write a failure to a launch's report, unless another thread has."""
+    """Write a failure to a launch's report, unless another thread has written one."""
     place = b.ptrtoint(report, I64)
 
     def put(kind: str, letter: str, word: int, value: Any) -> None:
         at = b.add(place, const(I64, WORD_BYTES * word))
-        # In PTX, so that LLVM keeps the order of the words: the host looks while they are written (PTX ISA, "st").
+        # In PTX, so that LLVM keeps the order of the words: the host may read while they are written (PTX ISA, "st").
         asm(b, VOID, [at, value], f"st.global.{kind} [$0], $1;", f"l,{letter},~{{memory}}", effect=True)
 
     # The first of all threads takes the report. In host memory, too, the device's atomics are atomic among its own

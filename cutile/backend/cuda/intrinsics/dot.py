@@ -98,7 +98,17 @@ class _FromRegisters(Instruction):
 
 
 class _Left:
-    """The left operand of a product: registers, or descriptors of a stage."""
+    """The left operand of a product: registers, or descriptors of a stage.
+
+    Args:
+        b: the builder.
+        left: where its stages are, or the layout of its words in registers.
+        value: the stage counter, or the fragment of words.
+        groups: warpgroups, each with 64 rows in turn.
+        instructions: the number of blocks of 64 rows that a warpgroup has.
+        bits: of an element.
+        once: as of `group_number`.
+    """
 
     def __init__(
         self, b: Any, left: BufferStages | Layout, value: Any, groups: int, instructions: int, bits: int, *, once: bool
@@ -106,7 +116,7 @@ class _Left:
         self._b, self._left, self._rows, self._bits = b, left, WGMMA_ROWS * groups, bits
         if isinstance(left, Layout):
             self.words = unpack(b, value, left.registers)
-            self._per_row = len(self.words) // instructions
+            self._words_per_block = len(self.words) // instructions
             return
         self.stage = own = stage_address(b, left, value)
         if groups > 1:
@@ -114,11 +124,14 @@ class _Left:
         self._first = descriptor(b, left.smem_layout.descriptor, own)
 
     def at(self, m: int, k: int) -> Any:
-        """The operand of one instruction, at rows `m` (of 64 per warpgroup) and depth `k`."""
+        """The operand of one instruction: from element `k` along K on.
+
+        `m` is the number of the warpgroup's block of 64 rows.
+        """
         if isinstance(self._left, Layout):
             # A lane has a register for each half of the depth of each of two rows, 8 apart: four for an instruction
             # (PTX ISA, "Register Fragments and Shared Memory Matrix Layouts").
-            first = m * self._per_row + k * self._bits // HALF_STEP_BITS * 2
+            first = m * self._words_per_block + k * self._bits // HALF_STEP_BITS * 2
             return self.words[first : first + 4]
         offset = self._left.smem_layout.offset(m * self._rows, k)
         return self._b.add(self._first, const(I64, offset >> ADDRESS_SHIFT))
@@ -126,7 +139,7 @@ class _Left:
 
 def _add_promoted(b: Any, elements: list[Any], products: list[list[Any]], places: list[slice]) -> None:
     """Wait for partial accumulators, and add each to the sums at its place, in f32."""
-    # Tied: the products are read below, and must not be read ahead of the wait (PTX ISA, "wgmma.wait_group").
+    # Tied, so that the products are not read ahead of the wait (PTX ISA, "wgmma.wait_group").
     flat = [partial for product in products for partial in product]
     partials = iter(tied(b, "wgmma.wait_group.sync.aligned 0;", flat))
     for place in places:
@@ -152,6 +165,8 @@ def dot(
 ) -> Any:
     """`f(counter, left counter, acc)`: begin to add a product to sums.
 
+    `counter` names the right operand's stage, `left counter` the left one's.
+
     Args:
         dtype: of the left operand.
         other: of the right one.
@@ -166,8 +181,8 @@ def dot(
         replaces: `f(..., acc, added)`: if the bool `added` is false, the product replaces the sums.
         promote_columns: columns of a partial accumulator, which is waited for and then added to the sums in f32. 0 for
             none: the tensor cores add to the sums.
-        left_first: the depth of the left operand's tile at which the product begins.
-        right_first: the same of the right operand's.
+        left_first: the element along K of the left operand's tile at which the product begins.
+        right_first: the same for the right operand.
     """
     rows, columns = layout.cover
     groups = layout.core[0] // WGMMA_ROWS
@@ -177,9 +192,9 @@ def dot(
     blocks = range(-(-rows // (WGMMA_ROWS * groups)))  # of 64 rows of a warpgroup: an instruction each
     order = range(layout.registers)  # the register of each of the instruction's sums
     if right.smem_layout.interleaved:  # the operand's columns lie in another order, and so do the instruction's sums
-        places = {offset: register for register, offset in enumerate(layout.offsets)}
+        registers = {offset: register for register, offset in enumerate(layout.offsets)}
         offsets = group_accumulator((rows, columns), groups).offsets
-        order = [places[row, right.smem_layout.row_at(column)] for row, column in offsets]
+        order = [registers[row, right.smem_layout.row_at(column)] for row, column in offsets]
     if isinstance(left, Layout):
         instruction: Instruction = _FromRegisters(dtype, other, width, right.smem_layout)
     else:
@@ -193,8 +208,8 @@ def dot(
     def generate(b: Any, values: list[Any]) -> Any:
         counter, *more = values
         right_stage = None if together else stage_address(b, right, counter)
-        # The warpgroup's number comes by a shuffle, for which each product waits. Ahead of loops there is one shuffle,
-        # but the number takes a register: gradients of attention, all of 16 bits, have none to spare.
+        # The warpgroup's number comes by a shuffle, for which each product waits. One shuffle ahead of loops would do,
+        # but then the number takes a register: gradients of attention, all of 16 bits, have none to spare.
         once = dtype.bits == 8
         operand = _Left(b, left, counter if together else more.pop(0), groups, len(blocks), dtype.bits, once=once)
         if right_stage is None and isinstance(left, BufferStages):
@@ -240,10 +255,8 @@ def dot(
 
 
 LOWER, UPPER, LOWER_OTHERS, UPPER_OTHERS = 0x5410, 0x7632, 0x1054, 0x3276
-"""Selectors of `prmt`: the lower halves of two words, the first word's below; their upper halves; both with the second
-word's below (PTX ISA, "prmt")."""
-
-
+"""Selectors of `prmt` that join halves of two words: the lower halves, or the upper ones, with the first word's half
+below; then the same with the second word's half below (PTX ISA, "prmt")."""
 QUAD = 4
 """Lanes that share a row of sums; elements of 8 bits in a word."""
 BYTE_BITS = 8
@@ -251,12 +264,12 @@ BYTE_BITS = 8
 
 @cache
 def pack_quads(dtype: DTypeLike, layout: Layout) -> Any:
-    """`f(tile)`: a tile of 8 bits as words of four elements, as `wgmma` takes it.
+    """`f(tile)`: a tile of 8-bit elements as words of four, as `wgmma` takes it.
 
     In a `group_accumulator` with four neighbours, four neighbours of a lane are a word. Else lane t of a quad has
     columns 2t and 2t + 1 of each 8, and needs columns 4t to 4t + 3 of each 16. A lane first joins its elements of 16
-    columns to one word, whose halves are 8 columns apart. Then lane t needs half t // 2 of the words of lanes
-    2 (t % 2) and 2 (t % 2) + 1. Words are exchanged by twos: one shuffle brings this half of both.
+    columns to one word, whose halves are 8 columns apart. Then lane t needs half t // 2 of two such words, those of
+    lanes 2 (t % 2) and 2 (t % 2) + 1. Words are exchanged by twos: one shuffle brings this half of two words of a lane.
     """
     n = layout.registers // QUAD
 
@@ -276,7 +289,7 @@ def pack_quads(dtype: DTypeLike, layout: Layout) -> Any:
 
 
 def _exchange_halves(b: Any, halves: list[Any]) -> list[Any]:
-    """Words whose halves are in two other lanes, as `pack_quads` says."""
+    """Words for a product, each of halves from two lanes (`pack_quads`)."""
 
     def pick(x: Any, y: Any, selector: Any) -> Any:  # bytes of two words
         return call(b, "llvm.nvvm.prmt", I32, [x, y, selector])
@@ -289,16 +302,16 @@ def _exchange_halves(b: Any, halves: list[Any]) -> list[Any]:
     quad, twice = b.and_(lane, i32c(LANES - QUAD)), b.shl(b.and_(lane, i32c(1)), i32c(1))
     near = b.or_(quad, b.or_(twice, b.zext(upper, I32)))  # lane 2 (t % 2) + t // 2 of the quad
     other = b.xor(near, i32c(1))
-    # An even lane is `near` for those that need lower halves, and `other` for those that need upper ones.
+    # An even lane is `near` for lanes that need lower halves, and `other` for lanes that need upper halves.
     sent_near, sent_other = either(odd, UPPER, LOWER), either(odd, LOWER, UPPER)
     lower_word, upper_word = either(upper, LOWER_OTHERS, LOWER), either(upper, UPPER_OTHERS, UPPER)
     words: list[Any] = []
-    # 32 columns at a time, of two rows that take turns every 8 columns: 8 halves, and 4 words
+    # 32 columns of two rows at a time, which are 8 halves or 4 words: the rows take turns every 8 columns.
     for first in range(0, len(halves), 8):
         block = halves[first : first + 8]
         rows: list[list[Any]] = []
         for row in range(2):
-            # the words of columns 0 to 15, and of 16 to 31: halves 0 and 2, and 4 and 6, of the first row
+            # The words of columns 0 to 15 and of 16 to 31: in the first row, halves 0 and 2, and halves 4 and 6.
             x, y = (b.or_(block[at + row], b.shl(block[at + row + 2], i32c(HALF_BITS))) for at in (0, 4))
             from_near = shuffle_from(b, pick(x, y, sent_near), near)
             from_other = shuffle_from(b, pick(x, y, sent_other), other)

@@ -1,7 +1,8 @@
 """Reductions and scans by a function of scalars.
 
-The function is data. It takes `a...` (the fold so far) and `b...` (the next elements). Its steps are pairs: an
-element-wise intrinsic, and the slots of its operands. The first slots are the arguments, and each step fills one more.
+The function is data: values in slots, and steps. Its arguments are `a...` (the fold so far) and `b...` (the next
+elements), which have the first slots. A step is an element-wise intrinsic with the slots of its operands; its result
+gets the next slot.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,15 +30,15 @@ Row = list[Any]
 """One element of each tile."""
 
 MIN_WARPS_BY_LANES = 8
-"""Warps of a scan from which on their totals are scanned by lanes, one total to a lane.
+"""Warps of a scan. From this number on, lanes scan the warps' totals, one total to a lane.
 
-Else each thread reads all totals: 64 numbers for 8 warps and 8 segments. A scan of 6144 elements by 8 warps took 64
-registers of a thread so, and takes 56 by lanes.
+With fewer warps each thread reads all totals. For 8 warps and 8 segments these would be 64 numbers: a scan of 6144
+elements by 8 warps took 64 registers of a thread this way, and takes 56 by lanes.
 """
 
 
 class _Function:
-    """The function of scalars."""
+    """The function of scalars, which writes its steps when it is called."""
 
     def __init__(self, b: Any, steps: Steps, results: tuple[int, ...]) -> None:
         self._b, self._steps, self._results = b, steps, results
@@ -50,6 +51,7 @@ class _Function:
 
 
 def _results(b: Any, columns: Sequence[Sequence[Any]], dtypes: Sequence[DTypeLike], count: int) -> Any:
+    """A fragment for each column of elements; several as a tuple."""
     packed = [pack(b, column, count) for column in columns]
     if len(packed) == 1:
         return packed[0]
@@ -57,6 +59,7 @@ def _results(b: Any, columns: Sequence[Sequence[Any]], dtypes: Sequence[DTypeLik
 
 
 def _result_type(dtypes: Sequence[DTypeLike], count: int) -> Any:
+    """The Numba type of `_results`."""
     kinds = [frag(dtype, count) for dtype in dtypes]
     return kinds[0] if len(kinds) == 1 else together(kinds)
 
@@ -78,10 +81,10 @@ def fold(
     and so on. So the elements stay in order, and the function need not commute.
 
     Args:
-        steps: of the function, as at the top of this file.
-        results: the slots of its results.
+        steps: of the function; the top of this file describes them.
+        results: the slots of the function's results.
         dtypes: of the tiles, and of the results.
-        identities: of the function, one for each tile; they stand for elements past the edge.
+        identities: of the function, one for each tile; they take the place of elements past the edge.
         layout: of the tiles.
         axis: along which they are folded.
         offset: where warps exchange results in shared memory, in bytes.
@@ -109,12 +112,12 @@ def fold(
                 rows = _in_registers(function, rows, axis, stride)
             elif kind == "lane":
                 rows = {each: _across_lanes(b, function, row, bit) for each, row in rows.items()}
-            elif warp_bits:  # all bits of the warps' numbers at once, at the first of them
+            elif warp_bits:  # at the first bit of the warp's number, all of its bits are folded at once
                 totals = across_warps(b, function, dtypes, list(rows.values()), warp_bits, layout, axis, offset, fence)
                 rows = dict(zip(rows, totals, strict=True))
                 warp_bits = []
         folded: dict[tuple[int, ...], Row] = {}
-        for origin in sorted(rows):  # the rows that are left are repeats of the core, one behind the other
+        for origin in sorted(rows):  # the rows that are left belong to repeats of the core, which follow each other
             place = tuple(0 if a == axis else o for a, o in enumerate(origin))
             folded[place] = function(folded[place], rows[origin]) if place in folded else rows[origin]
         totals = [folded[place] for place in target.offsets]
@@ -171,9 +174,9 @@ class _Part:
     """Neighbours in one thread, which are scanned among themselves.
 
     Attributes:
-        rows: their running results.
-        before: the fold of the elements before them, as far as it is computed.
-        has: whether there are such elements; an i1 where threads differ.
+        rows: the running results among these neighbours alone.
+        before: the fold of elements before them, as far as it is computed.
+        has: whether there are elements before them; an i1 where threads differ.
     """
 
     rows: dict[Place, Row]
@@ -205,16 +208,20 @@ class _Scan:
         self._thread = thread(b)
 
     def _ordered(self, items: Sequence[Any]) -> list[Any]:
-        """Items along the axis, in the direction of the scan."""
+        """Items in the order of the axis, brought into the direction of the scan."""
         return list(reversed(items)) if self._reverse else list(items)
 
     def _select(self, condition: Any, first: Row, second: Row) -> Row:
+        """One of two rows, by a bool or an i1."""
         if isinstance(condition, bool):
             return first if condition else second
         return [self._b.select(condition, x, y) for x, y in zip(first, second, strict=True)]
 
     def _put_before(self, part: _Part, total: Row, has: Any) -> None:
-        """Fold `total`, of elements before a part, into its `before` where `has` holds."""
+        """Fold `total` into a part's `before` where `has` holds.
+
+        `total` is of elements before the part, and before those in `before`.
+        """
         if part.before is None:
             part.before, part.has = total, has
             return
@@ -237,7 +244,7 @@ class _Scan:
         for segment in segments[1:]:
             part = segment.parts[0]
             if len(parts) == len(segment.parts) == len(part.rows) == 1 and parts[0].before is part.before is None:
-                # One element behind a single part: it joins that part. A part of its own would be folded again later.
+                # One element behind a single part joins that part. As a part of its own it would be folded twice.
                 ((place, row),) = part.rows.items()
                 total = self._function(total, row)
                 parts = [_Part({**parts[0].rows, place: total})]
@@ -255,11 +262,12 @@ class _Scan:
         """
         b, count = self._b, 1 << len(run.bits)
         step = 1 << run.bits[0]
-        place = b.and_(b.lshr(self._thread, i32c(run.bits[0])), i32c(count - 1))
+        place = b.and_(b.lshr(self._thread, i32c(run.bits[0])), i32c(count - 1))  # the lane's number in the run
         if self._reverse:
             place = b.sub(i32c(count - 1), place)
         sign = 1 if self._reverse else -1
         tests = [b.icmp_unsigned(">=", place, i32c(1 << bit)) for bit in range(len(run.bits))]
+        # The lane of the run that the scan reaches last.
         last = b.and_(lane_of(b, self._thread), i32c((LANES - 1) & ~((count - 1) * step)))
         last = last if self._reverse else b.or_(last, i32c((count - 1) * step))
         for segment in segments.values():
@@ -282,10 +290,10 @@ class _Scan:
         for index, segment in enumerate(segments.values()):
             memory.write(index, segment.total)
         barrier(b)  # all have written before anyone reads
-        warps = combinations(run.bits)  # that share the run, but for other bits of their numbers
+        warps = combinations(run.bits)  # in the bits of the run, the numbers of the warps that share it
         mask = sum(1 << bit for bit in run.bits)
         rest, mine = b.and_(memory.warp, i32c(~mask & (layout.warps - 1))), b.and_(memory.warp, i32c(mask))
-        # One total of a segment for all lanes: a lane may take another warp's in its place.
+        # If all lanes of a warp have the same total of a segment, each of them can take another warp's total.
         if memory.lanes == 1 and len(warps) >= MIN_WARPS_BY_LANES:
 
             def total_of(index: Any, warp: Any) -> Row:
@@ -295,7 +303,7 @@ class _Scan:
             return
         ordered = self._ordered(warps)
         is_mine = [b.icmp_unsigned("==", mine, i32c(warp)) for warp in ordered]
-        behind = b.icmp_unsigned("!=", mine, i32c(ordered[0]))
+        has_before = b.icmp_unsigned("!=", mine, i32c(ordered[0]))
         for index, segment in enumerate(segments.values()):
             total: Row = []
             before: Row = []
@@ -307,7 +315,7 @@ class _Scan:
                 else:
                     before = total = row
             for part in segment.parts:
-                self._put_before(part, before, behind)
+                self._put_before(part, before, has_before)
             segment.total = total
 
     def _across_totals(
@@ -315,13 +323,13 @@ class _Scan:
     ) -> None:
         """Scan the totals of `count` warps, one to a lane, several segments at a time.
 
-        So a thread holds two numbers, in place of all warps' totals of each segment: 64 for 8 warps and 8 segments.
+        So a thread holds two numbers, and not all warps' totals of each segment.
 
         Args:
             segments: by place; each has a total in each warp.
             count: the warps of a segment, a power of 2.
             mine: this thread's warp, from 0 to `count - 1`.
-            total_of: loads the total of a segment, by its number, of a warp.
+            total_of: loads a total, by the numbers of its segment and of its warp.
         """
         b, lane = self._b, lane_of(self._b, self._thread)
         warp = b.and_(lane, i32c(count - 1))
@@ -331,14 +339,14 @@ class _Scan:
         sign = 1 if self._reverse else -1
         steps = [1 << bit for bit in range(count.bit_length() - 1)]
         tests = [b.icmp_unsigned(">=", place, i32c(step)) for step in steps]
-        behind = b.icmp_unsigned("!=", my_place, i32c(0))
-        # The first warp has none before it: `before_me` is another segment's lane or none, and `behind` false.
+        has_before = b.icmp_unsigned("!=", my_place, i32c(0))
+        # Nothing is before the first warp: its `before_me` is a lane of another segment, or none, and is not used.
         before_me, last = b.add(mine, i32c(sign)), 0 if self._reverse else count - 1
         at_once = LANES // count
         ordered = list(segments.values())
         for first in range(0, len(ordered), at_once):
             here = ordered[first : first + at_once]
-            # Lanes beyond the last segment load that one's once more.
+            # Lanes beyond the last segment load its totals once more.
             index = b.lshr(lane, i32c(count.bit_length() - 1))
             if len(here) < at_once:
                 index = b.select(b.icmp_unsigned("<", index, i32c(len(here))), index, i32c(len(here) - 1))
@@ -349,7 +357,7 @@ class _Scan:
             for slot, segment in enumerate(here):
                 before = self._from(total, b.add(before_me, i32c(slot * count)))
                 for part in segment.parts:
-                    self._put_before(part, before, behind)
+                    self._put_before(part, before, has_before)
                 segment.total = self._from(total, i32c(slot * count + last))
 
     def finished(self, segments: dict[Place, _Segment]) -> dict[Place, Row]:
@@ -378,8 +386,8 @@ def scan(
 ) -> Any:
     """`f(*tiles)`: the running results along `axis`, in the registers of the tiles.
 
-    Neighbours of a thread are scanned first, then their totals across lanes, across warps, and over repeats of the
-    core. The elements before a part are folded into its results once, at the end.
+    Neighbours in a thread are scanned first, then their totals across lanes, across warps, and over repeats of the
+    core. The fold of all elements before a part is folded into the part's results once, at the end.
 
     Args:
         steps, results, dtypes, identities, layout, offset, fence: as of `fold`.

@@ -4,7 +4,8 @@ A fragment is the elements that one thread holds, as one LLVM array, which NVVM 
 which element of the tile each of them is; intrinsics close over the layout. A count of 0 stands for a scalar: a plain
 Numba number that every thread holds, so that loops and conditions are plain Python.
 
-The coordinates of a thread's elements are LLVM values: a constant of each register, and a part by the thread's number.
+The coordinates of a thread's elements are LLVM values: the sum of a constant, which depends on the register, and a part
+that the thread's number decides.
 """
 
 import importlib
@@ -42,6 +43,7 @@ _SCALARS: dict[str, Any] = {
     "f32": types.float32,
     "f64": types.float64,
 } | {each.name: types.uint32 if each.bits == 32 else types.uint8 for each in STORAGE_DTYPES}
+"""Numba's type of a scalar, by the dtype's name. f16, bf16 and storage dtypes are their bits, as unsigned integers."""
 
 
 class Frag(types.Type):
@@ -54,7 +56,7 @@ class Frag(types.Type):
 
 
 class _FragModel(models.PrimitiveModel):
-    """Its LLVM type: an array of elements."""
+    """The LLVM type of a `Frag`: an array of its elements."""
 
     def __init__(self, manager: Any, frag: Frag) -> None:
         models.PrimitiveModel.__init__(self, manager, frag, ir.ArrayType(register_type(frag.dtype), frag.n))
@@ -72,8 +74,8 @@ def frag(dtype: DTypeLike, n: int) -> Any:
 def unpack(b: Any, value: Any, n: int) -> list[Any]:
     """The elements of a fragment; of a scalar, the scalar alone.
 
-    Elements that it was packed of, or that this block has extracted before, are not extracted again. LLVM would merge
-    the instructions, but llvmlite prints each of them first, and NVVM parses it.
+    Elements are not extracted again if the fragment was packed from them, or if this block has extracted them before.
+    LLVM would merge the instructions, but llvmlite prints each of them first, and NVVM parses it.
     """
     if not n:
         return [value]
@@ -226,5 +228,5 @@ def both(b: Any, x: Any | None, y: Any | None) -> Any | None:
 
 
 def as_flag(condition: Any | None) -> Any:
-    """A condition as a bit."""
+    """A condition as an i1, of which None is true."""
     return const(I1, 1) if condition is None else condition

@@ -2,8 +2,8 @@
 
 One instruction takes 16 rows, 8 columns, and 32 bytes along K: 16 elements of 16 bits, 32 of 8 bits, 8 of tf32. The
 registers of its operands are 8 x 8 matrices of 16 bits as `ldmatrix` reads them, whatever the elements are. `ldmatrix`
-transposes elements of 16 bits alone, so each thread loads its own elements of a transposed operand of tf32. It also
-does for f64, of which one instruction takes 4 elements along K, or up to 16.
+transposes only elements of 16 bits, so each thread loads its own elements of a transposed operand of tf32. The same
+holds for all operands of f64, of which one instruction takes 4, 8 or 16 elements along K.
 """
 
 from collections.abc import Sequence
@@ -27,29 +27,29 @@ NAMES: dict[DTypeLike, tuple[str, int]] = {
 }
 """An element type's name in PTX, and its elements along K that one instruction takes."""
 Shifts = tuple[Any, Any]
-"""Bytes from the first stage to the present one, of the left and of the right operand."""
+"""Bytes from the first stage to the present one, for the left and for the right operand."""
 NO_FP8_MAJOR = 9
-"""The major capability without fp8 products of single warps (`mma.sync`), though 8.9 and later ones have them: there
-`ptxas` makes each of f16 products with sums of their own, and adds these."""
+"""The major capability without fp8 products of single warps (`mma.sync`) in hardware, though 8.9 and later majors have
+them. For it `ptxas` replaces each by f16 products with accumulators of their own, and adds these."""
 MATRIX = 8
 """Rows of a matrix that `ldmatrix` reads."""
 ROW_BYTES = 16
 """Bytes of a matrix's row."""
 SUMS = 4
-"""Sums of a thread in one product of 16 rows by 8 columns."""
+"""Accumulator elements of a thread in one product of 16 rows by 8 columns."""
 F64_BYTES = 8
 F64_TALL_SINCE: Capability = (9, 0)
 """The first architecture whose f64 products have 16 rows, and up to 16 elements along K."""
 
 
 def tiles_along(layout: Layout, axis: int) -> list[int]:
-    """Where the repeats of a layout's core begin along an axis."""
+    """The coordinates at which the repeats of a layout's core begin along an axis."""
     count = next((n for a, n in layout.repeat if a == axis), 1)
     return [layout.core[axis] * i for i in range(count)]
 
 
 def _warp_coordinate(b: Any, layout: Layout, axis: int) -> Any:
-    """The part of a coordinate along an axis that the warp's number decides."""
+    """The warp's contribution to a coordinate along an axis."""
     number = thread(b)
     total: Any = i32c(0)
     for bit, basis in enumerate(layout.warp):
@@ -72,7 +72,7 @@ def _matrices(b: Any, address: Any, count: int, transposed: bool) -> list[Any]:
 
 
 class _Operand:
-    """One operand: the row of a matrix that a lane gives `ldmatrix`.
+    """One operand in shared memory, and the row that a lane gives to `ldmatrix`.
 
     The four matrices of a step are numbered by two bits: their half of the result's rows (or columns), and their half
     of K. The instruction's registers number the halves of rows first in the left operand, the halves of K first in the
@@ -80,10 +80,19 @@ class _Operand:
     """
 
     def __init__(self, b: Any, stage: Stage, across: Any, stride: int, left: bool, shift: Any) -> None:
-        """Take the warp's coordinate `across` M or N, and the `stride` between halves."""
+        """Compute the lane's address.
+
+        Args:
+            b: the builder.
+            stage: of the operand.
+            across: the warp's coordinate along M (or N).
+            stride: from one half of the rows (or columns) to the other.
+            left: whether this is the left operand.
+            shift: bytes from the first stage to the present one.
+        """
         self._b, self._stage = b, stage
         self._size = stage.dtype.bits // 8
-        # Lane l gives the address of row l % 8 of matrix l // 8, of which bit 3 and bit 4 are the two halves.
+        # Lane l gives the address of row l % 8 of matrix l // 8. Bits 3 and 4 of l are the two bits of that number.
         lane = lane_of(b, thread(b))
         row = b.and_(lane, i32c(MATRIX - 1))
         bits = b.and_(b.lshr(lane, i32c(3)), i32c(1)), b.lshr(lane, i32c(4))
@@ -97,7 +106,7 @@ class _Operand:
             self._base = self._word(base, b.add(across, b.lshr(lane, i32c(2))), b.and_(lane, i32c(3)))
             return
         along_k, along_other = b.mul(k_half, i32c(ROW_BYTES // self._size)), b.add(across, b.mul(half, i32c(stride)))
-        if self._transposed:  # rows in memory are those of K
+        if self._transposed:  # a row in memory is one index of K
             memory_row, column = b.add(along_k, row), along_other
         else:
             memory_row, column = b.add(along_other, row), along_k
@@ -216,12 +225,13 @@ def _f64_product(
         # the results (PTX ISA, "Matrix Fragments for mma.m16n8k4", and those for k8 and k16).
         depth = len(right)
         operands = [*(each for pair in left for each in pair), *right, *acc]
-        places = [f"${i}" for i in range(4 + len(operands))]
-        a, c = ", ".join(places[4 : 4 + 2 * depth]), ", ".join(places[4 + 2 * depth : 4 + 3 * depth])
-        sums = ", ".join(places[4 + 3 * depth :])
+        names = [f"${i}" for i in range(4 + len(operands))]
+        a, right_names = ", ".join(names[4 : 4 + 2 * depth]), ", ".join(names[4 + 2 * depth : 4 + 3 * depth])
+        sums = ", ".join(names[4 + 3 * depth :])
         # The right operand has a register for each 4 elements along K.
         text = (
-            f"mma.sync.aligned.m16n8k{4 * depth}.row.col.f64.f64.f64.f64 {{$0,$1,$2,$3}}, {{{a}}}, {{{c}}}, {{{sums}}};"
+            f"mma.sync.aligned.m16n8k{4 * depth}.row.col.f64.f64.f64.f64 "
+            f"{{$0,$1,$2,$3}}, {{{a}}}, {{{right_names}}}, {{{sums}}};"
         )
         constraints = ",".join(["=d"] * SUMS + ["d"] * 3 * depth + ["0", "1", "2", "3"])
         new = asm(b, ir.LiteralStructType([F64] * SUMS), operands, text, constraints, convergent=True)
@@ -240,12 +250,17 @@ def _f64_product(
 def _by_f64(
     b: Any, accumulator: Layout, sums: list[Any], left: Stage, right: Stage, shifts: Shifts, capability: Capability
 ) -> list[Any]:
-    """Products of f64: each thread loads its own elements."""
-    # Lane l has row (or column) l // 4 and depth l % 4 of both operands (PTX ISA: the sections of `_f64_product`).
+    """Add products of f64 to `sums`; each thread loads its own elements."""
+    # Lane l has row (or column) l // 4 and index l % 4 along K of both operands (PTX ISA: the sections named in
+    # `_f64_product`).
     lane = lane_of(b, thread(b))
     group, inner = b.lshr(lane, i32c(2)), b.and_(lane, i32c(3))
 
     def reader(stage: Stage, across: Any, shift: Any, is_left: bool) -> Any:
+        """The function `read(other, k)`, which loads an element of this thread.
+
+        The element is `other` rows (or columns), and `k` along K, behind the thread's first one.
+        """
         by_k = stage.swap if is_left else not stage.swap
         row, column = (inner, b.add(across, group)) if by_k else (b.add(across, group), inner)
         base = b.mul(b.add(b.mul(row, i32c(stage.pitch)), column), i32c(F64_BYTES))
@@ -295,8 +310,13 @@ def by_tensor_cores(
     """Add the staged product to `sums`, in f32, f64 or i32.
 
     Args:
-        shifts: bytes from the operands' offsets to where they are.
-        rounds: what is staged is f32, to be rounded to tf32.
+        b: the builder.
+        accumulator: the layout of the sums.
+        sums: this thread's accumulator elements.
+        left, right: the operands in shared memory.
+        shifts: bytes from each operand's offset to its present stage.
+        capability: of the target.
+        rounds: the staged elements are f32, and are rounded to tf32.
     """
     if left.dtype is f64:
         return _by_f64(b, accumulator, sums, left, right, shifts, capability)

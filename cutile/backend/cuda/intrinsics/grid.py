@@ -1,6 +1,6 @@
 """The place of a tile block in the logical grid.
 
-The launch is one row of blocks; the logical grid `(x, y, z)` is decoded from the number.
+The launch is one row of thread blocks. The index in the logical grid `(x, y, z)` is computed from a block's number.
 """
 
 from functools import cache
@@ -19,7 +19,7 @@ def tile_block_id(axis: int, blocks: int = 1, *, alone: bool = False) -> Any:
     Args:
         axis: of the grid.
         blocks: thread blocks of each tile block.
-        alone: whether to test for a grid of a single axis, where nothing is divided. The test pays if most grids are.
+        alone: whether to test for a grid of a single axis, which needs no division. The test pays if most grids are so.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -40,6 +40,7 @@ def tile_block_id(axis: int, blocks: int = 1, *, alone: bool = False) -> Any:
 
 
 def _index(b: Any, axis: int, number: Any, y: Any, z: Any) -> Any:
+    """The index of block `number` along an axis; `y` and `z` are the grid's extents."""
     if axis == 0:
         return b.udiv(number, b.mul(y, z))
     return b.urem(number, z) if axis == 2 else b.urem(b.udiv(number, z), y)

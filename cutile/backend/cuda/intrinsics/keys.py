@@ -81,7 +81,10 @@ class Keys:
         return self._element(order, low), b.lshr(low, i32c(1))
 
     def _order(self, value: Any) -> tuple[Any, Any | None]:
-        """Bits that compare as elements do, 32 at least; whether it is -0.0 (None: never)."""
+        """An element's order, in 32 or 64 bits, and whether it is -0.0.
+
+        The latter is an i1; None for a dtype without -0.0.
+        """
         b, dtype = self._b, self._dtype
         if dtype is bool_:
             return b.zext(value, I32), None
@@ -99,9 +102,10 @@ class Keys:
         negative_zero = b.icmp_unsigned("==", bits, sign)
         negative = b.icmp_unsigned("!=", b.and_(bits, sign), const(kind, 0))
         ones = const(kind, (1 << width) - 1)
-        order = b.xor(bits, b.select(negative, ones, sign))  # the larger the bits of a negative number, the less it is
+        # The larger the bits of a negative number, the less the number: they are inverted.
+        order = b.xor(bits, b.select(negative, ones, sign))
         order = b.select(negative_zero, sign, order)
-        if width == SHORT:  # an integer in a register: bits above infinity's, but for the sign
+        if width == SHORT:  # f16 and bf16 are integers in registers: without the sign, a NaN is above infinity
             infinity = const(kind, bits_of(float("inf"), dtype))
             nan = b.icmp_unsigned(">", b.and_(bits, const(kind, SHORT_MASK >> 1)), infinity)
         else:
@@ -109,7 +113,7 @@ class Keys:
         return b.select(nan, ones, order), negative_zero
 
     def _element(self, order: Any, low: Any) -> Any:
-        """The element of its order."""
+        """The element with an order; the lowest bit of `low` is the sign of a zero."""
         b, dtype, width = self._b, self._dtype, self._width
         if dtype is bool_:
             return b.icmp_unsigned("!=", order, i32c(0))
@@ -134,7 +138,7 @@ class Keys:
         b, dtype = self._b, self._dtype
         if dtype not in (f32, bf16):
             return self.encode(value, place)
-        # The sum with 0.0 is 0.0 of either zero, and the hardware's only NaN of any NaN (PTX ISA, "add").
+        # The sum with 0.0 makes 0.0 of either zero, and one NaN, the hardware's, of any NaN (PTX ISA, "add").
         bits = b.bitcast(b.fadd(widen(b, dtype, value), const(F32, 0.0)), I32)
         sign = 1 << (WORD - 1)
         flips = b.or_(b.ashr(bits, i32c(WORD - 1)), i32c(sign))
@@ -185,6 +189,7 @@ class Keys:
     # Keys in shared memory: an array for each word of a key, so that lanes side by side use all banks.
 
     def _addresses(self, place: Any, offset: int, count: int) -> list[Any]:
+        """Pointers to the words of the key at a place."""
         b, start = self._b, offset
         addresses: list[Any] = []
         for kind in self.kinds:
@@ -206,7 +211,7 @@ class Doubles(Keys):
     """Keys of f32 that compare as f64.
 
     A sorting network is bound by instructions on integers, and a comparison of 64 bits takes two of them. A comparison
-    of f64 is one instruction for other units, where the architecture has as many of these.
+    of f64 is one instruction, of other units. Some architectures have enough of these (`sort_lowering.FAST_DOUBLES`).
 
         element << 32 | place << 1 | sign of a zero, the lower word inverted where the element is negative
 
@@ -214,9 +219,9 @@ class Doubles(Keys):
     """
 
     LAST = 0x7FE << 52  # exponent
-    """Bits with f64's largest exponent of a number: behind every NaN's key, and no NaN of f64."""
+    """The largest exponent of a number in f64: behind the keys of NaNs, which are numbers of f64 (`NAN`)."""
     NAN = 0x7FC << 20  # f64's exponent; of an f32, the exponent and the first bit of the fraction
-    """Bits of a NaN of f32, which are a number as the upper half of an f64: that has three bits more of exponent."""
+    """Bits of a NaN of f32. As the upper half of an f64 they are a number: f64 has three more bits of exponent."""
 
     def last(self) -> Key:
         return [const(I64, self.LAST)]

@@ -1,8 +1,8 @@
 """LLVM IR as these intrinsics write it: types, constants, PTX, calls of NVVM.
 
-The one place that imports llvmlite, which ships no types: its objects are `Any` from here on. Two dialects read what is
-written here: LLVM 7 below compute capability 10.0 (typed pointers, no `fneg`, no `bfloat`), and a recent LLVM from
-there on. f16 and bf16 are therefore 16 bits of integer in registers and in memory.
+The one place that imports llvmlite, which ships no types: its objects are `Any` from here on. Two versions of LLVM
+parse this IR. Below compute capability 10.0 it is LLVM 7 (typed pointers, no `fneg`, no `bfloat`), from there on a
+recent one. f16 and bf16 are therefore 16-bit integers in registers and in memory.
 """
 
 import importlib
@@ -39,18 +39,20 @@ ALL_LANES = -1
 ARRAY_ALIGNMENT = 1024
 """Bytes. The widest swizzle repeats after so many, so each buffer begins at a multiple (PTX ISA, "Swizzling Modes")."""
 PIECE_BYTES = 16
-"""Bytes that a swizzle moves as a whole; those of a thread's widest access, too."""
+"""Bytes that a swizzle moves as a whole; also the bytes of a thread's widest access."""
 PIECE_SHIFT = 4
 """Bits by which a piece's number is shifted left to be its offset."""
 ROW_SHIFT = 7
-"""Bits by which an address is shifted right to be the number of its 128 bytes, by which a swizzle permutes pieces."""
+"""Bits by which an address is shifted right to be the number of its row of 128 bytes. That number says how a swizzle
+permutes the row's pieces."""
 REGISTERS = {
     8: ("r", "b8", "b32", I32),  # in a register of 32 bits: PTX has none of 8
     16: ("h", "b16", "b16", I16),
     32: ("r", "b32", "b32", I32),
     64: ("l", "b64", "b64", I64),
 }
-"""By an element's bits: the constraint, the type in memory, the register's type, and the LLVM type."""
+"""By an element's bits: the constraint's letter, PTX's types of the element in memory and of the register, and the
+register's LLVM type."""
 
 
 def register_type(dtype: DTypeLike) -> Any:
@@ -102,7 +104,7 @@ def asm(
 
     Args:
         b: the builder.
-        result: its LLVM type: `VOID`, one register's, or a literal struct of several registers'.
+        result: the LLVM type of the result: `VOID`, a register's, or a literal struct of several registers' types.
         operands: LLVM values.
         text: PTX; the results are `$0` and so on, the operands follow.
         constraints: those of LLVM's inline assembly.
@@ -147,7 +149,9 @@ def call(b: Any, name: str, result: Any, operands: Sequence[Any], *, convergent:
 
 
 _BARRIER_THREADS: ContextVar[int] = ContextVar("threads at barriers", default=0)
-"""Threads that meet at each barrier; 0 for all. No argument: intrinsics are cached, and serve kernels of any roles."""
+"""Threads that meet at each barrier; 0 for all.
+
+A context variable, and no argument: intrinsics are cached, and one serves kernels with and without producer warps."""
 
 
 @contextmanager
@@ -180,7 +184,7 @@ def barrier(b: Any) -> None:
 
 
 def barrier_any(b: Any, flag: Any) -> Any:
-    """As `barrier`; the result, in every thread: whether any thread's flag (i1) holds."""
+    """As `barrier`; every thread gets whether any thread's i1 `flag` holds."""
     count = _BARRIER_THREADS.get()
     barrier_operands = f"1, {count}" if count else "0"
     # One instruction waits and combines the flags (PTX ISA, "bar, barrier"); the barrier's number is that of `barrier`.
@@ -249,8 +253,8 @@ def shuffle_from(b: Any, bits: Any, lane: Any) -> Any:
         lane: its number, an i32 value. Or an int: its distance from this lane. A lane without a neighbour at that
             distance gets its own bits.
     """
-    # The last operand limits the source lane: to 31, and on the way up (`up` goes to lower lanes) to 0 (PTX ISA,
-    # "shfl.sync").
+    # The last operand is the bound of the source lane: 31 above, and 0 below for `up`, which reads lower lanes (PTX
+    # ISA, "shfl.sync").
     if isinstance(lane, int):
         way, distance, end = ("up", -lane, 0) if lane < 0 else ("down", lane, LANES - 1)
         operands = [i32c(ALL_LANES), bits, i32c(distance), i32c(end)]
@@ -260,7 +264,7 @@ def shuffle_from(b: Any, bits: Any, lane: Any) -> Any:
 
 
 def shuffle_words(b: Any, value: Any, shuffle: Callable[[Any], Any]) -> Any:
-    """A value of another lane, of which `shuffle` gives each word of 32 bits."""
+    """A value of another lane; `shuffle` fetches each word of 32 bits."""
     kind = value.type
     if kind in (I64, F64):
         words = b.bitcast(value, ir.VectorType(I32, 2))
@@ -278,8 +282,8 @@ def shuffle_words(b: Any, value: Any, shuffle: Callable[[Any], Any]) -> Any:
 def shared(b: Any, offset: Any) -> Any:
     """A byte pointer into the block's dynamic shared memory.
 
-    `offset` is an int or an i32 value. The array is one of bytes for all dtypes: LLVM 7 drops stores to a typed shared
-    array through another type.
+    `offset` is an int or an i32 value, in bytes. The array has bytes as elements for all dtypes: LLVM 7 drops stores to
+    a typed shared array through another type.
     """
     module, name = b.module, "cutile_shared"
     array = module.globals.get(name)
@@ -352,7 +356,7 @@ def from_shared(b: Any, dtype: DTypeLike, place: Any) -> Any:
 def widen(b: Any, dtype: DTypeLike, value: Any) -> Any:
     """An f16 or bf16 as an f32; other floats stay."""
     if dtype is f16:
-        # Not `fpext`: LLVM would compute in f16 in place of f32, and gather pairs that NVVM has no code for (PTX ISA,
+        # Not `fpext`: LLVM would compute in f16 instead of f32, and form pairs that NVVM has no code for (PTX ISA,
         # "cvt").
         return asm(b, F32, [value], "cvt.f32.f16 $0, $1;", "=f,h")
     if dtype is bf16:
@@ -376,7 +380,7 @@ def pair_of_halves(b: Any, low: Any, high: Any) -> Any:
 
 
 def pairs_of_halves(b: Any, elements: Sequence[Any]) -> list[Any]:
-    """Registers of two neighbours each, without a last single element."""
+    """Registers of two neighbours each; a last single element is left out."""
     return [pair_of_halves(b, *pair) for pair in zip(elements[::2], elements[1::2], strict=False)]
 
 
@@ -393,11 +397,11 @@ def float_type(dtype: DTypeLike) -> Any:
 def repeat(b: Any, count: Any, values: Sequence[Any], body: Callable[[Any, list[Any]], Sequence[Any]]) -> list[Any]:
     """A loop: `values = body(i, values)` for the i32 values `0 <= i < count`.
 
-    Returns the values behind it.
+    Returns the values after the last iteration.
 
     Args:
         b: the builder.
-        count: an i32 value, the same in all threads that meet in the loop.
+        count: an i32 value, the same in all threads that meet at a barrier in the loop.
         values: those that the loop carries, before its first iteration.
         body: writes one iteration; its results are the values of the next.
     """
@@ -428,7 +432,7 @@ def merge(b: Any, *branches: tuple[Sequence[Any], Any]) -> list[Any]:
 
     Args:
         b: builds the block behind the branches, which must be empty so far.
-        branches: of each branch, its values, as many as of the others, and its last block.
+        branches: the values and the last block of each branch; all branches have equally many values.
     """
     merged: list[Any] = []
     for values in zip(*(values for values, _ in branches), strict=True):

@@ -1,6 +1,6 @@
 """Functions of floats: libdevice's, or the hardware's where f32 may flush to zero.
 
-They are as accurate as the operations state.
+They are as accurate as the classes of the operations state (`cutile/ops/math.py`).
 """
 
 import functools
@@ -68,7 +68,7 @@ LIBDEVICE_OF_TWO: dict[str, tuple[str, str]] = {
     "atan2": ("__nv_atan2f", "__nv_atan2"),
     "hypot": ("__nv_hypotf", "__nv_hypot"),
 }
-"""Those of two operands."""
+"""libdevice's functions of f32 and of f64, of two operands."""
 HARDWARE = {"exp2_ftz": "ex2.approx.ftz.f32", "rsqrt_ftz": "rsqrt.approx.ftz.f32"}
 """Functions that are one instruction, by their names in PTX."""
 
@@ -97,20 +97,22 @@ LOG2_E = (np.float32(np.log2(np.e)), np.float32(np.log2(np.e) - np.float64(np.fl
 ROUNDING_SHIFT = 1.5 * 2**23
 """An f32 whose sum with a small number has no fraction, since neighbours differ by 1 there.
 
-The low bits of the sum are that number, rounded to an integer. (1.5, so that small negative numbers stay above 2**23.)
+The low bits of the sum are that number, rounded to an integer. The factor is 1.5, so that sums with small negative
+numbers stay above 2**23.
 """
 MANTISSA_BITS = 23
 MAX_FAST = 87.0
 """The largest x whose e ** -x is surely a normal f32: e ** -87.4 is subnormal."""
 BRANCH_ELEMENTS = 16
-"""Elements under one branch, by the test of all of them."""
+"""Elements under one branch, which takes the fast path if it holds for all of them."""
 
 
 @cache
 def negative_exp(n: int) -> Any:
     """`f(x) = e ** -x` of f32, fast between 0 and `MAX_FAST`.
 
-    It is fast only if all elements under a branch (`BRANCH_ELEMENTS`) lie there. `rows.py` says where they come from.
+    It is fast only if all elements under a branch (`BRANCH_ELEMENTS`) lie there. `cutile/backend/cuda/rows.py` says
+    where such elements come from.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -124,8 +126,8 @@ def negative_exp(n: int) -> Any:
 def _negative_exps(b: Any, elements: Sequence[Any]) -> list[Any]:
     """Exponentials by the fast path, or all by libdevice.
 
-    As unsigned bits, NaN and numbers below 0 are larger than any number up to the limit: one comparison finds them and
-    numbers above it.
+    As unsigned bits, NaN and numbers below 0 are larger than any number from 0 to the limit. So one comparison finds
+    them, and the numbers above the limit.
     """
     greatest = _greatest(b, [b.bitcast(x, I32) for x in elements])
     limit = int(np.float32(MAX_FAST).view(np.uint32))
@@ -147,7 +149,7 @@ def _greatest(b: Any, words: Sequence[Any]) -> Any:
     """
 
     def greater(x: Any, y: Any) -> Any:
-        # Not `compare.greater`: the fault that it avoids is in operands with a sign, of which there are none here.
+        # Not `compare.greater`: the linker's fault that it avoids is in negated operands, and there are none here.
         return b.select(b.icmp_unsigned(">", x, y), x, y)
 
     return functools.reduce(greater, [functools.reduce(greater, each) for each in (words[::2], words[1::2]) if each])
@@ -156,9 +158,9 @@ def _greatest(b: Any, words: Sequence[Any]) -> Any:
 def _fast_exp(b: Any, x: Any) -> Any:
     """`e ** -x` as `2 ** (n + w)`, of a whole `n` and a fraction `w`.
 
-    It takes six instructions, and is within 1.94 units in the last place where it is a normal number (all floats tried
-    on an H200). `__nv_expf` takes eight, as it knows no limits. Five would do without a whole number, off by 2.54
-    units: the hardware's powers of negative numbers are worse.
+    It takes six instructions. Where it is a normal number, it is within 1.94 units in the last place (all floats tried
+    on an H200). `__nv_expf` takes eight instructions, as it knows no limits. Without a whole number five would do, off
+    by 2.54 units: the hardware's powers of negative numbers are worse.
     """
     return _power(b, x, -1, const(F32, ROUNDING_SHIFT))
 
@@ -195,7 +197,7 @@ MAX_DIFFERENCE = 86.5
 SHORT_LOG2_E = np.float32(47274 / 32768)
 """log2(e) to 16 bits: its product with a bf16, which has 8 bits, is exact in f32."""
 REST = np.float32(1 - float(SHORT_LOG2_E) / np.log2(np.e))
-"""`e ** x` is `2 ** (SHORT_LOG2_E * x)` times about `1 + REST * x`, to first order."""
+"""To first order, `e ** x` is `2 ** (SHORT_LOG2_E * x)` times `1 + REST * x`."""
 
 
 @cache
@@ -262,7 +264,8 @@ def _row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> list
 def _row_exp_sums(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]], slots: Sequence[int]) -> list[Any]:
     """The sums of the exponentials of each slot's elements.
 
-    An exponential ends with a product, so one fused multiply-add also adds it.
+    `slots` has the number of the sum that each of `rows` adds to. An exponential ends with a product, so one fused
+    multiply-add also adds it.
     """
     sums: list[Any] = [const(F32, 0.0)] * (1 + max(slots))
     for first in range(0, len(rows), BRANCH_ELEMENTS):
@@ -326,9 +329,10 @@ def _slow_row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) ->
 
 
 def _least(b: Any, dtype: DTypeLike, halves: Sequence[Any]) -> list[Any]:
-    """Up to three f32 whose least is that of some f16 or bf16; NaN if an element is.
+    """Up to three f32: the least of them is the least of all elements.
 
-    Words of two elements fold to one: the least of the even elements, and of the odd ones. A last odd element is alone.
+    The elements are f16 or bf16. Words of two elements fold to one word: the least of the even elements, and of the odd
+    ones. A last element without a neighbour is the third. If an element is NaN, one of the three is.
     """
     words = pairs_of_halves(b, halves)
     last = list(halves[len(words) * 2 :])

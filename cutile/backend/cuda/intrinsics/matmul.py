@@ -1,8 +1,8 @@
 """Matrix products with accumulation, of operands in shared memory.
 
 The accumulator stays in registers. Tensor cores (`fragments.py`) multiply all dtypes but f32, which they would round to
-tf32: outer products of fused multiply-adds multiply f32. A batch is staged as a whole, and its products are computed
-one after the other.
+tf32. f32 is multiplied by outer products of fused multiply-adds. A batch is staged as a whole, and its products are
+computed one after the other.
 """
 
 from collections.abc import Sequence
@@ -82,7 +82,10 @@ def _put(b: Any, layout: Layout, elements: Sequence[Any], stage: Stage, between:
 
 
 def _clear(b: Any, stage: Stage, depth: int, along_rows: bool, shift: int, threads: int) -> None:
-    """Write zeros to a stage beyond `depth` along K, up to an instruction's steps."""
+    """Write zeros to a stage beyond `depth` along K, up to an instruction's steps.
+
+    `along_rows`: K runs along the stage's rows, else along its columns. `shift`: bytes to this product of a batch.
+    """
     rows = range(depth, stage.rows) if along_rows else range(stage.rows)
     columns = range(stage.columns) if along_rows else range(depth, stage.columns)
     count = len(rows) * len(columns)
@@ -112,8 +115,8 @@ def _by_outer_products(
     """Add the staged product of f32 to `sums`, by outer products.
 
     Each step of K has one outer product, of a column and a row. Four columns of the left operand are read at once,
-    since it is contiguous along K. Up to 32 steps are unrolled, so that loads of later steps stand between products of
-    earlier ones, and no register spills.
+    since it is contiguous along K. Up to 32 steps are unrolled: loads of later steps stand between products of earlier
+    ones, and no register spills.
     """
     at = Coordinates(b, accumulator)
     width = accumulator.vector(1)
@@ -123,7 +126,7 @@ def _by_outer_products(
     right_base = b.add(b.mul(at.thread_part(1), i32c(WORD_BYTES)), i32c(right.offset))
     left_base, right_base = b.add(left_base, shifts[0]), b.add(right_base, shifts[1])
     depth = left.columns
-    # Up to 32 steps of K (8 vectors), a number that divides the depth.
+    # At most 32 steps of K, 8 vectors; the number divides the depth.
     unroll = VECTOR * next(vectors for vectors in (8, 4, 2, 1) if depth % (VECTOR * vectors) == 0)
 
     entry = b.block
@@ -193,11 +196,12 @@ def mma(
     """`f(a, b, acc) = a @ b + acc`, or a batch of these.
 
     Args:
-        dtype, other: of a and of b, which have one size.
+        dtype, other: of a and of b; both have the same size.
         acc: of the accumulator and the result.
         a: the layout of the left operand, M x K.
-        b_layout: of the right operand, K x N.
-        accumulator: of acc and the result: `mma_accumulator` or `outer_accumulator`, by `tensor_cores(dtype)`.
+        b_layout: the layout of the right operand, K x N.
+        accumulator: the layout of acc and the result: a `mma_accumulator` if `tensor_cores(dtype)`, else an
+            `outer_accumulator`.
         offset: where the operands go in shared memory, in bytes.
         fence: whether an earlier use of that memory may still be under way.
         capability: of the architecture, whose instructions may be used.
@@ -283,7 +287,7 @@ def staged_mma(
         depth: of the product, in whole steps of an instruction.
         left, right: for each operand, the offset of its first stage in bytes, its stages, the bytes between stages.
         swaps: whether each operand lies transposed.
-        rounds: whether they are f32, to be rounded to tf32.
+        rounds: whether the operands are f32, to be rounded to tf32.
     """
     places = left, right
     operands = operand_stages(dtype, accumulator, depth, right=other, swaps=swaps)

@@ -1,7 +1,7 @@
 """Tiles between global memory and registers.
 
 A tile wholly inside the tensor takes the fast path: wide accesses without a test. All threads of a block take the same
-path. At the tensor's edge each element is tested by itself: a load pads an element outside, a store drops it.
+path. At the tensor's edge each element is tested. Outside the tensor a load yields the padding, a store writes nothing.
 """
 
 import math
@@ -39,12 +39,12 @@ from cutile.dtypes import DTypeLike, i32, i64, u16
 
 @dataclass(frozen=True)
 class View:
-    """Facts of a tensor at compile time.
+    """Compile-time facts of a tensor.
 
     Attributes:
         dtype: the element type.
-        shape: the extents; None is an argument of each access.
-        strides: in elements; None is an argument of each access.
+        shape: the extents; None for one that each access gets as an argument.
+        strides: in elements; None for one that each access gets as an argument.
     """
 
     dtype: DTypeLike
@@ -54,7 +54,7 @@ class View:
     def arguments(self, limits: int = 0) -> list[Any]:
         """The Numba types of an access's arguments.
 
-        Base, dynamic extents, dynamic strides, tile indices, limits.
+        In this order: the base, the dynamic extents, the dynamic strides, the tile's indices, and `limits` limits.
         """
         dynamic_shape = [frag(i32, 0) for each in self.shape if each is None]
         dynamic_strides = [frag(i64, 0) for each in self.strides if each is None]
@@ -65,7 +65,7 @@ class Access:
     """The addresses and the tests of one access, as LLVM values.
 
     The tile at index `i` begins at the element `i * step`; without `steps`, the step is the tile's extent. On each axis
-    in `limited` the tensor ends at a limit: these are the last of the values.
+    in `limited` the tensor ends at a limit, if that is below its extent. `values` are in the order of `View.arguments`.
     """
 
     def __init__(
@@ -84,10 +84,10 @@ class Access:
         self.strides = [const(I64, each) if each is not None else next(arguments) for each in view.strides]
         self.at = Coordinates(b, layout)
         self.origin: list[Any] = []
-        interior: Any = None
-        self.starts_inside: Any = None  # on no axis the tile begins before the tensor
-        self.limits: list[Any] = []
-        start: Any = None  # of this thread's first element, in elements
+        interior: Any = None  # an i1: the whole tile is inside the tensor
+        self.starts_inside: Any = None  # an i1: the tile's first index is at least 0 on every axis
+        self.ends: list[Any] = []  # per axis, the end of the tile's part that is inside the tensor
+        start: Any = None  # offset of this thread's first element, in elements
         indices = [next(arguments) for _ in layout.shape]
         for axis, limit in zip(limited, arguments, strict=True):
             self.extents[axis] = _smaller(b, self.extents[axis], limit)
@@ -99,10 +99,10 @@ class Access:
             interior = both(b, both(b, interior, not_before), not_after)
             self.starts_inside = both(b, self.starts_inside, not_before)
             end = b.add(origin, i32c(extent))
-            self.limits.append(b.select(b.icmp_signed("<", end, self.extents[axis]), end, self.extents[axis]))
+            self.ends.append(_smaller(b, end, self.extents[axis]))
             first = b.sext(b.add(origin, self.at.thread_part(axis)), I64)
-            step = b.mul(first, self.strides[axis])
-            start = step if start is None else b.add(start, step)
+            offset = b.mul(first, self.strides[axis])
+            start = offset if start is None else b.add(start, offset)
         self.interior = as_flag(interior)
         size = const(I64, view.dtype.bits // 8)
         space = ir.PointerType(I8, GLOBAL)
@@ -112,7 +112,7 @@ class Access:
         self._tests: dict[tuple[int, int], Any] = {}
 
     def enter(self) -> None:
-        """Forget values that another branch computed, which does not dominate this one."""
+        """Forget values computed in another branch: they do not dominate this one."""
         self._steps.clear()
         self._tests.clear()
         self.at.enter()
@@ -121,8 +121,8 @@ class Access:
         """A byte pointer to a register's element."""
         b, offset = self.b, self.layout.offsets[register]
         size = self.view.dtype.bits // 8
-        constant = 0  # last, so that it becomes a part of the instruction
-        dynamic: Any = None
+        constant = 0  # bytes; added last, so that it becomes the offset in the instruction's address
+        dynamic: Any = None  # bytes
         for axis, count in enumerate(offset):
             stride = self.view.strides[axis]
             if stride is not None:
@@ -134,6 +134,7 @@ class Access:
         return b.gep(place, [const(I64, constant)]) if constant else place
 
     def _step(self, axis: int, count: int) -> Any:
+        """`count` times the stride along `axis`."""
         key = (axis, count)
         if key not in self._steps:
             self._steps[key] = self.b.mul(self.strides[axis], const(I64, count))
@@ -146,15 +147,18 @@ class Access:
             key = (axis, offset)
             if key not in self._tests:
                 where = b.add(self.origin[axis], self.at.element(register, axis))
-                self._tests[key] = b.icmp_signed("<", where, self.limits[axis])
+                self._tests[key] = b.icmp_signed("<", where, self.ends[axis])
             inside = both(b, inside, self._tests[key])
         return as_flag(inside)
 
     def bytes_inside(self, register: int, axis: int, width: int) -> Any:
-        """Bytes of `width` neighbours along `axis` that lie in the tile and the tensor."""
+        """Bytes of `width` neighbours along `axis` that lie in the tile and in the tensor.
+
+        `register` has the first of these neighbours.
+        """
         b, size = self.b, self.view.dtype.bits // 8
-        rest = b.sub(self.limits[axis], b.add(self.origin[axis], self.at.element(register, axis)))
-        rest = b.select(b.icmp_signed("<", rest, i32c(width)), rest, i32c(width))
+        rest = b.sub(self.ends[axis], b.add(self.origin[axis], self.at.element(register, axis)))
+        rest = _smaller(b, rest, i32c(width))
         return b.select(self.inside(register), b.mul(rest, i32c(size)), i32c(0))
 
 
@@ -162,10 +166,9 @@ def _smaller(b: Any, x: Any, y: Any) -> Any:
     return b.select(b.icmp_signed("<", x, y), x, y)
 
 
-F32_BYTES = 4
 WORD_BITS = 32
 VECTORS = (1, 2, 4)
-"""Words that an access may have (PTX ISA, "ld")."""
+"""Numbers of 32-bit words that one access may have (PTX ISA, "ld")."""
 
 
 def _load_one(b: Any, dtype: DTypeLike, address: Any, condition: Any, fill: int = 0) -> Any:
@@ -193,10 +196,10 @@ def _store_one(b: Any, dtype: DTypeLike, value: Any, address: Any, condition: An
 def vector_type(dtype: DTypeLike, width: int) -> Any:
     """The LLVM type of one wide access.
 
-    It has words of 32 bits if there are any: LLVM splits accesses of vectors of 8 and 16 bits.
+    An access of more than 32 bits is a vector of words: LLVM splits accesses of vectors of 8 and 16 bits.
     """
     bits = dtype.bits * width
-    if bits <= 32 or width == 1:  # one word at most
+    if bits <= 32 or width == 1:  # one word at most, or one element of 64 bits
         return ir.IntType(bits)
     word = 64 if dtype.bits == 64 else 32
     return ir.VectorType(ir.IntType(word), bits // word)
@@ -205,7 +208,7 @@ def vector_type(dtype: DTypeLike, width: int) -> Any:
 def split(b: Any, dtype: DTypeLike, vector: Any, width: int) -> list[Any]:
     """The elements of one wide access.
 
-    Small elements come by shifts: LLVM would load a vector of them in small pieces.
+    Elements below 32 bits are shifted out of their word: LLVM would load a vector of them in small pieces.
     """
     if width == 1:
         return [from_memory(b, dtype, vector)]
@@ -222,9 +225,9 @@ def split(b: Any, dtype: DTypeLike, vector: Any, width: int) -> list[Any]:
 
 
 def join_words(b: Any, dtype: DTypeLike, bits: Sequence[Any]) -> list[Any]:
-    """Small elements joined to words of 32 bits, or to one smaller word.
+    """Bits of small elements joined to words of 32 bits, or to one smaller word.
 
-    LLVM sees through this and `split`.
+    LLVM sees through these shifts, and through those of `split`.
     """
     per_word = min(32 // dtype.bits, len(bits))
     word = ir.IntType(per_word * dtype.bits)
@@ -263,7 +266,10 @@ def _words(b: Any, count: int, result: Any) -> Any:
 
 
 def _load_words(b: Any, address: Any, fill: Sequence[int], condition: Any) -> Any:
-    """1, 2 or 4 words in one access if `condition` holds; else `fill`, without a read."""
+    """1, 2 or 4 words in one access if `condition` holds.
+
+    Else they are `fill`, and nothing is read.
+    """
     words = len(fill)
     registers = [f"${i}" for i in range(words)]
     listed = "{" + ", ".join(registers) + "}" if words > 1 else registers[0]
@@ -281,14 +287,14 @@ def load_words(b: Any, dtype: DTypeLike, address: Any, width: int, condition: An
 
     If `condition` does not hold, they are zeros, and nothing is read.
     """
-    if dtype.bits * width == u16.bits:  # two bytes, as in an accumulator, where a thread has pairs of columns
+    if dtype.bits * width == u16.bits:  # two bytes: the pairs of columns that a thread has of an accumulator
         return _load_one(b, u16, address, condition)
     words = _load_words(b, address, [0] * _whole_words(dtype, width), condition)
     return b.bitcast(words, vector_type(dtype, width))
 
 
 def _whole_words(dtype: DTypeLike, width: int) -> int:
-    """The words of an access of 4, 8 or 16 bytes; 0 of any other size."""
+    """The number of words in an access of 4, 8 or 16 bytes; 0 for any other size."""
     words, rest = divmod(dtype.bits * width, WORD_BITS)
     return words if not rest and words in VECTORS else 0
 
@@ -296,13 +302,13 @@ def _whole_words(dtype: DTypeLike, width: int) -> int:
 def _load_wide(
     b: Any, dtype: DTypeLike, address: Any, width: int, constant: bool, condition: Any | None, fill: int = 0
 ) -> Any:
-    """`width` neighbouring elements in one access, not split into elements.
+    """`width` neighbouring elements in one access, not yet taken apart (`split`).
 
     `constant`: nothing writes there during the launch. `fill`: the bits of each element if `condition` does not hold.
     """
     kind = vector_type(dtype, width)
     if condition is not None:
-        if words := _whole_words(dtype, width):  # else element by element
+        if words := _whole_words(dtype, width):
             pattern = sum(fill << (dtype.bits * i) for i in range(width))
             fill_words = [pattern >> (32 * i) & 0xFFFFFFFF for i in range(words)]  # 32 bits each
             return b.bitcast(_load_words(b, address, fill_words, condition), kind)
@@ -317,7 +323,11 @@ def _load_wide(
 
 
 def _groups(layout: Layout, axis: int | None, width: int) -> list[list[int]]:
-    """The registers, in groups of one access each."""
+    """The registers, in groups of one access each.
+
+    Raises:
+        ValueError: The registers of a group would not hold neighbours.
+    """
     if width > 1 and (axis is None or layout.vector(axis) < width):
         raise ValueError(f"no {width} consecutive registers hold neighbours along axis {axis} in {layout}")
     return [list(range(first, first + width)) for first in range(0, layout.registers, width)]
@@ -337,7 +347,8 @@ def load(
 ) -> Any:
     """`f(base, *extents, *strides, *tile index, *limits)`: a tile.
 
-    It is padded past the tensor's edges. The extents and strides are the dynamic ones.
+    It is padded past the tensor's edges. The arguments are in the order of `View.arguments`: only the dynamic extents
+    and strides are among them.
 
     Args:
         view: of the tensor.
@@ -347,7 +358,7 @@ def load(
         constant: nothing writes to the tensor during the launch.
         steps: elements from tile to tile along each axis, where they are not the tile's extents.
         limited: the axes on which the tensor ends at a limit.
-        padding: the elements past the edges.
+        padding: the value of elements past the edges.
     """
     dtype, count = view.dtype, layout.registers
     element_count = count if layout.rank else 0  # a tile without axes is a scalar
@@ -361,7 +372,7 @@ def load(
             access.enter()
             accesses: list[Any] = []
             for group in groups:
-                test = access.at.inside(group[0])  # of all of the group: the width divides the tile's extent
+                test = access.at.inside(group[0])  # one for the whole group, since the width divides the tile's extent
                 accesses.append(_load_wide(b, dtype, access.address(group[0]), width, constant, test))
             return accesses
 
@@ -378,7 +389,7 @@ def load(
                 return join(b, dtype, single)
 
             accesses: list[Any] = []
-            for group in groups:  # one at a time: the elements of all of them would fill more registers than the tile
+            for group in groups:  # joined one by one: single elements of all groups would take more registers
                 access.enter()
                 is_whole = access.inside(group[-1])  # the group's last element is inside, and so are the others
                 wide = _load_wide(b, dtype, access.address(group[0]), width, constant, is_whole, fill)
@@ -391,7 +402,8 @@ def load(
                 accesses += merge(b, ([wide], before), ([words], behind))
             return accesses
 
-        # The phis are of whole accesses: small elements stay together in their words. One element needs no branch.
+        # The phis are of whole accesses, so that small elements stay together in their words. A tile of one element
+        # needs no branch, unless it is constant: only the fast path has the `invariant.load` of `_load_wide`.
         is_single = math.prod(layout.shape) == 1 and not constant
         vectors = edge() if is_single else _either(b, access.interior, fast, edge)
         return pack(b, [each for vector in vectors for each in split(b, dtype, vector, width)], element_count)
@@ -443,22 +455,25 @@ def pad(
 
 
 def _either(b: Any, condition: Any, then: Callable[[], list[Any]], orelse: Callable[[], list[Any]]) -> list[Any]:
-    """The values of one of two branches."""
+    """Values that one of two branches computes.
+
+    They are the values of `then` if the i1 `condition` holds, else those of `orelse`.
+    """
     first, second = b.append_basic_block("inside"), b.append_basic_block("edge")
-    join = b.append_basic_block("loaded")
+    done = b.append_basic_block("loaded")
     b.cbranch(condition, first, second)
     branches: list[tuple[list[Any], Any]] = []
     for where, make in ((first, then), (second, orelse)):
         b.position_at_end(where)
         values = make()
         branches.append((values, b.block))
-        b.branch(join)
-    b.position_at_end(join)
+        b.branch(done)
+    b.position_at_end(done)
     return merge(b, *branches)
 
 
 def _add_wide(b: Any, address: Any, elements: Sequence[Any]) -> None:
-    """Add neighbouring elements of f32 to memory, two at a time."""
+    """Add neighbouring elements of f32 to those in memory, two at a time."""
     for first in range(0, len(elements), 2):
         pair = elements[first : first + 2]
         place = b.gep(address, [const(I64, WORD_BYTES * first)])
@@ -477,7 +492,7 @@ def _add_one(b: Any, value: Any, address: Any, condition: Any) -> None:
 
 
 def _store_wide(b: Any, dtype: DTypeLike, address: Any, elements: Sequence[Any]) -> None:
-    """Neighbouring elements in one access."""
+    """Store neighbouring elements in one access."""
     bits = join(b, dtype, elements)
     b.store(bits, pointer(b, address, bits.type, GLOBAL)).align = dtype.bits * len(elements) // 8
 
@@ -495,8 +510,8 @@ def store(
 ) -> Any:
     """`f(tile, base, *extents, *strides, *tile index, *limits)`: write a tile.
 
-    Past an edge nothing is written. The arguments are those of `load`. `adds`: f32 elements are added to the tensor's,
-    each one atomically.
+    Past an edge nothing is written. The arguments are those of `load`. With `adds`, elements of f32 are added to the
+    tensor's elements, each one atomically.
     """
     dtype, count = view.dtype, layout.registers
     element_count = count if layout.rank else 0  # a tile without axes is a scalar

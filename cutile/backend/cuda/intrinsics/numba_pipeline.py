@@ -1,7 +1,7 @@
-"""Numba's way from a generated function to LLVM IR, with the passes it needs.
+"""Numba's way from a generated function to LLVM IR, with only the passes it needs.
 
 Generated text is calls of intrinsics, loops, branches and assignments. Numba has passes for closures, `with`, `raise`,
-literals, inlining and array expressions. They find nothing in such text, and each walks the whole function. Without
+literals, inlining and array expressions. They find nothing in such text, but each walks the whole function. Without
 them the machine code is the same to the byte (docs/benchmarks/compile has the time that this saves).
 """
 
@@ -38,10 +38,10 @@ _lock: Any = _of("core.compiler_lock").global_compiler_lock
 
 @_machinery.register_pass(mutates_CFG=True, analysis_only=False)
 class _TypeInference(_typed.NopythonTypeInference):
-    """Type inference that looks for new registrations before and behind it only.
+    """Type inference that looks for new registrations only before and after it runs.
 
-    Numba would look for them at each call that it types. Typing a call may register an implementation, which the passes
-    behind this one look up.
+    Numba would look for them at each call that it types. Typing a call may register an implementation, which later
+    passes look up.
     """
 
     _name = "cutile_type_inference"
@@ -49,8 +49,8 @@ class _TypeInference(_typed.NopythonTypeInference):
     def run_pass(self, state: Any) -> Any:
         context = _target.target_context
         context.refresh()
-        # An attribute of this object, which hides the method. Under Numba's lock no other compilation is under way that
-        # could miss a registration.
+        # An attribute of this object hides the method. Numba's lock is held, so no other compilation can miss a
+        # registration meanwhile.
         context.refresh = _nothing
         try:
             return _typed.NopythonTypeInference.run_pass(self, state)

@@ -1,10 +1,11 @@
 """The barriers of a pipeline between producer and consumer warps (`mbarrier`).
 
-Stage `s` has a barrier `full` at `offset + 8 s`; the barriers `empty` follow behind those of all stages. A barrier
+Stage `s` has a barrier `full` at `offset + 8 s`; the barriers `empty` follow behind the `full` of all stages. A barrier
 completes a phase when all arrivals, and all announced bytes, have come. A wait names the parity of its phase. Stage
-counter `t` is use `t // stages` of its stage. The bytes of that use complete phase `t // stages` of `full`, and its
-consumers complete the same phase of `empty`. So the producer waits for the phase before, on `empty`; a wait for the
-phase before the first one ends at once (PTX ISA, "Parallel Synchronization and Communication Instructions: mbarrier").
+counter `t` is use number `t // stages` of its stage. The bytes of that use complete phase `t // stages` of `full`. Its
+consumers complete the phase of the same number of `empty`. So the producer waits on `empty` for the phase before; a
+wait for the phase before the first one ends at once (PTX ISA, "Parallel Synchronization and Communication Instructions:
+mbarrier").
 """
 
 from functools import cache
@@ -71,9 +72,9 @@ def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *counter: Any, sc
     """
     number = thread(b)
     speaks = b.zext(b.icmp_unsigned("==", b.and_(number, i32c(WARPGROUP - 1)), i32c(0)), I32)
-    # The same loop with a clock, which is read again only where `try_wait` has failed. `$0` is 1 if this thread gave
-    # up; early-clobbered, since it is set before the operands are read (PTX ISA, "mbarrier.test_wait /
-    # mbarrier.try_wait", "Special Registers: %globaltimer").
+    # The loop of `wait_parity` with a clock, which is read again only where `try_wait` has failed. `$0` is 1 if this
+    # thread gave up. It is early-clobbered, since it is set before the operands are read (PTX ISA, "mbarrier.test_wait
+    # / mbarrier.try_wait", "Special Registers: %globaltimer").
     gave_up = asm(
         b,
         I32,
@@ -95,11 +96,11 @@ def wait_limited(b: Any, barrier: Any, parity: Any, what: str, *counter: Any, sc
 def start(*barriers: tuple[int, int, int], cluster: bool = False, flag: int = 0) -> Any:
     """`f()`: set up barriers, which all threads of the block see afterwards.
 
-    In a cluster they see the barriers behind `cluster_wait`. All threads wait there, also producers that need nothing
-    of other blocks yet: compute-sanitizer's racecheck lets no thread past before all have come to wait.
+    In a cluster they see the barriers only behind `cluster_wait`. All threads wait there, even producers that need
+    nothing of other blocks yet: compute-sanitizer's racecheck lets no thread pass before all have come to wait.
 
     Args:
-        barriers: of each group the offset of its first barrier in bytes, their number, and the arrivals of a phase.
+        barriers: for each group of barriers, the offset of the first in bytes, their number, and a phase's arrivals.
         cluster: whether blocks load together, or send each other data later.
         flag: the offset of a word that becomes 0: a failed assertion of this thread block sets it to 1. 0 for none.
     """
@@ -111,7 +112,7 @@ def start(*barriers: tuple[int, int, int], cluster: bool = False, flag: int = 0)
             for offset, count, arrivals in barriers:
                 for number in range(count):
                     where = b.add(base, i32c(offset - begin + number * BARRIER))
-                    # The count is the arrivals of each phase (PTX ISA, "mbarrier.init").
+                    # The operand is the number of arrivals of each phase (PTX ISA, "mbarrier.init").
                     text = f"mbarrier.init.shared::cta.b64 [$0], {arrivals};"
                     asm(b, VOID, [where], text, "r,~{memory}", effect=True)
             if flag:
@@ -119,8 +120,8 @@ def start(*barriers: tuple[int, int, int], cluster: bool = False, flag: int = 0)
                 asm(b, VOID, [address(b, flag), i32c(0)], "st.shared.b32 [$0], $1;", "r,r,~{memory}", effect=True)
             # Shows the new barriers to other blocks of the cluster and to TMA (PTX ISA, "membar / fence").
             asm(b, VOID, [], "fence.mbarrier_init.release.cluster;", "~{memory}", effect=True)
-        # Only the barriers must be visible to the cluster, and the fence above has released them, so the arrival may be
-        # relaxed. The flag's store needs a release (PTX ISA, "barrier.cluster", "bar").
+        # Without a flag, only the barriers must be visible to the cluster. The fence above has released them, so the
+        # arrival may be relaxed. The flag's store needs a release (PTX ISA, "barrier.cluster", "bar").
         arrive = "barrier.cluster.arrive.release;" if flag else "barrier.cluster.arrive.relaxed;"
         text = arrive if cluster else "bar.sync 0;"  # of the whole block, the producer's warps too
         asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
@@ -153,20 +154,20 @@ def cluster_sync() -> Any:
 
 
 def wait_empty(b: Any, counter: Any, stages: int, offset: int, limited: bool) -> Any:
-    """Wait until the counter's stage is empty; its result is the stage's `full`."""
+    """Wait until the counter's stage is empty; return the address of its `full`."""
     full = full_barrier(b, counter, stages, offset)
-    before = b.xor(_parity(b, counter, stages), i32c(1))
+    parity = b.xor(_parity(b, counter, stages), i32c(1))  # of the phase before
     empty = b.add(full, i32c(stages * BARRIER))
     if limited:
-        wait_limited(b, empty, before, "the stage is never released for the loads", counter)
+        wait_limited(b, empty, parity, "the stage is never released for the loads", counter)
     else:
-        wait_parity(b, empty, before)
+        wait_parity(b, empty, parity)
     return full
 
 
 @cache
 def acquire(stages: int, offset: int, nbytes: int, limited: bool = False) -> Any:
-    """`f(counter)`: wait for an empty stage, and announce the bytes to arrive."""
+    """`f(counter)`: wait for an empty stage, and announce the bytes that will arrive."""
 
     def generate(b: Any, values: list[Any]) -> None:
         full = wait_empty(b, values[0], stages, offset, limited)
@@ -239,9 +240,9 @@ def group_of(b: Any) -> Any:
 def release(stages: int, offset: int, cluster: int, warps: bool = False) -> Any:
     """`f(counter, condition)`: a warpgroup arrives on the counter's `empty`.
 
-    It arrives in every block of the cluster, if the condition holds. With `warps` each warp arrives: its threads have
-    read the stage themselves, and one warp may be later than another. The arrival need not release to the cluster: TMA
-    overwrites the stage next, and no ordinary write of this block comes before that.
+    If the condition holds, it arrives in every block of the cluster. With `warps` each warp arrives: its threads have
+    read the stage themselves, and one warp may be later than another. The arrival need not release anything to the
+    cluster: TMA overwrites the stage next, and this block has not written to it by ordinary stores.
     """
 
     def generate(b: Any, values: list[Any]) -> None:
@@ -250,7 +251,7 @@ def release(stages: int, offset: int, cluster: int, warps: bool = False) -> Any:
         number = b.and_(thread(b), i32c((LANES if warps else WARPGROUP) - 1))
         arrives = b.icmp_unsigned("<", number, i32c(cluster))
         flag = b.zext(b.and_(arrives, condition), I32)
-        if warps:  # the reads of its other lanes come before the arrival too
+        if warps:  # so that the other lanes' reads, too, come before the arrival
             synchronize_warp(b)
         if cluster == 1:
             # Predicated: the warp does not branch for one lane's arrival (PTX ISA, "mbarrier.arrive").

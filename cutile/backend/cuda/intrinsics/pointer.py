@@ -36,7 +36,7 @@ from cutile.backend.gpu.layout import Layout
 from cutile.dtypes import DTypeLike, bool_, u64
 
 Exchange = tuple[int, bool]
-"""Offset in bytes in shared memory, where elements are handed on; whether an earlier use of it may be under way."""
+"""Where elements are handed on in shared memory, in bytes; whether an earlier use of that memory may be under way."""
 
 SCOPES = {"tile_block": "cta", "device": "gpu", "system": "sys"}
 """The names of scopes in PTX (PTX ISA, "Scope")."""
@@ -83,6 +83,7 @@ class Lanes:
         return [from_shared(b, dtype, self._place(dtype, register, offset)) for register in range(len(elements))]
 
     def _place(self, dtype: DTypeLike, register: int, offset: int) -> Any:
+        """A pointer to where a register's element is handed on in shared memory."""
         b, index = self.b, i32c(0)
         if self.layout is not None:
             at = Coordinates(b, self.layout)
@@ -94,7 +95,7 @@ class Lanes:
 
 
 def release_once(b: Any, order: str, scope: str, active: Sequence[Any]) -> str:
-    """The order left to each element, once one fence has released for all.
+    """The memory order that each access still needs behind one fence for all.
 
     A fence and any strong write after it are a release pattern of PTX's memory model (PTX ISA, "Release and Acquire
     Patterns"), so one fence serves all elements. A release for each element would be a fence for each, which waits for
@@ -113,8 +114,8 @@ def release_once(b: Any, order: str, scope: str, active: Sequence[Any]) -> str:
 def _load_one(b: Any, dtype: DTypeLike, address: Any, active: Any, pad: Any, access: str, constant: bool) -> Any:
     """An element, or the pad if the lane is not active."""
     letter, kind, register, wide = REGISTERS[dtype.bits]
-    # The pad, and over it the element if the lane is active. The early clobber keeps the address apart from `$0` (PTX
-    # ISA, "ld").
+    # `$0` becomes the pad, and then the element if the lane is active. The early clobber keeps the address apart from
+    # `$0` (PTX ISA, "ld").
     text = f"{{.reg .pred p; setp.ne.b32 p, $2, 0; mov.{register} $0, $3; @p {access}.{kind} $0, [$1];}}"
     clobbers = "" if constant else ",~{memory}"
     constraints = f"=&{letter},l,r,{letter}{clobbers}"
@@ -162,7 +163,8 @@ def load(
         scope: of `SCOPES`.
         constant: nothing writes there during the launch.
         exchange: where the elements are handed to the other threads that hold them; None: each thread reads.
-        width: registers in a row whose elements lie side by side, and are read at once if all masks are set.
+        width: number of neighbouring registers whose elements lie side by side, and are read at once if all masks are
+            set. It is 1 unless `order` is "weak": the wide access has no order and no scope.
     """
     count = layout.registers if layout is not None else 0
     # One fence behind all loads of a thread: each acquire of its own would hold up the loads behind it.

@@ -39,7 +39,7 @@ BYTES = 256
 
 def _copies(b: Any, extent: Any) -> tuple[Any, Any]:
     """Whether the elements fit, and the binary logarithm of the copies of each."""
-    last = b.sub(extent, i32c(1))  # of no elements -1: 32 bits, which do not fit
+    last = b.sub(extent, i32c(1))  # -1 if there are no elements: it has 32 bits, which do not fit
     # The bits of the last element's number: 32 less its leading zeros.
     bits = b.sub(i32c(32), call(b, "llvm.ctlz.i32", I32, [last, const(I1, 0)]))
     fits = b.icmp_unsigned("<=", bits, i32c(CELL_BITS))
@@ -49,7 +49,7 @@ def _copies(b: Any, extent: Any) -> tuple[Any, Any]:
 
 @contextmanager
 def _spread(b: Any, count: Any, threads: int) -> Generator[Any]:
-    """A loop over the numbers below `count`: each thread has every `threads`-th."""
+    """A loop over the numbers below `count`: thread `t` has `t`, `t + threads`, ..."""
     first, before = thread(b), b.block
     test, body, done = (b.append_basic_block(name) for name in ("head", "body", "done"))
     b.branch(test)
@@ -95,7 +95,7 @@ def update(
         layout: of both tiles, and of the masks.
         offset: of the cells, in bytes.
         limited: whether there is a `limit`: only the tile's first `limit` elements add.
-        masks: how many there are; an element adds where all hold.
+        masks: number of masks; an element adds where all of them hold.
     """
     count = layout.registers
 
@@ -164,13 +164,13 @@ class _Update:
 
     @property
     def _is_byte(self) -> bool:
-        """Whether indices are unsigned bytes, so that `BYTES` elements have all of them."""
+        """Whether indices are unsigned bytes: of `BYTES` elements, none is outside."""
         return self._index.bits == 8 and self._index.kind == "uint"
 
     def within_limit(self) -> Any:
         """Whether no element of the tile is beyond the limit.
 
-        If the indices are bytes, also whether each byte is an element's number.
+        If the indices are bytes, every byte must also be the number of an element.
         """
         b, flag = self._b, const(I1, 1)
         if self._limit is not None:
@@ -189,7 +189,7 @@ class _Update:
     def active(self, register: int, *, limited: bool) -> Any | None:
         """Whether a lane adds; None where it always does.
 
-        Not `limited`: in the branch where `within_limit` is true.
+        `limited` is false in the branch where `within_limit` is true: neither limit nor bytes are tested there.
         """
         b = self._b
         flag = self.at.inside(register)
@@ -238,7 +238,7 @@ def end(*, offset: int, threads: int) -> Any:
                 b.branch(loop)
                 b.position_at_end(loop)
                 iteration, sum_before = b.phi(I32), b.phi(I32)
-                # Neighbouring threads begin at neighbouring copies, so that they meet in no bank.
+                # Neighbouring threads begin with different copies, so that they meet in no bank.
                 cell = b.add(cells, b.and_(b.add(iteration, number), last))
                 total = b.add(sum_before, b.load(_cell(b, offset, cell)))
                 iteration.add_incoming(i32c(0), before)

@@ -18,8 +18,9 @@ WORD_BITS = 32
 def exchange(dtype: DTypeLike, source: Layout, target: Layout) -> Any:
     """`f(x)`: a tile of `source` in the layout of `target`, by shuffles.
 
-    Some bits of the lane's number and of the register's number have changed places (`swapped_bits`). For each such bit,
-    one shuffle exchanges a pair of words. Elements of 16 bits stay two to a word.
+    Between the two layouts, some bits of the lane's number and of the register's number have changed places
+    (`swapped_bits`). For each such bit, one shuffle for each pair of words exchanges one of them with another lane.
+    Elements of 16 bits stay two to a word.
     """
     per_word = WORD_BITS // dtype.bits
     swaps = swapped_bits(source, target)

@@ -1,7 +1,7 @@
 """Reductions along an axis: in each thread, lanes, warps, blocks of a cluster.
 
-Lanes shuffle, warps meet in shared memory, and blocks write to each other's (distributed shared memory, DSMEM). f16 and
-bf16 are reduced in f32 and rounded once. Their extremes are exact, so a thread folds two at a time.
+Lanes shuffle, warps meet in shared memory, and blocks write to one another's shared memory (distributed shared memory,
+DSMEM). f16 and bf16 are reduced in f32 and rounded once. Their extremes are exact, so a thread folds two at a time.
 """
 
 import functools
@@ -55,19 +55,20 @@ KINDS = {
     "reduce_max_nan": "max_nan",
     "reduce_min_nan": "min_nan",
 }
+"""The binary operation (`arith.BINARY`) of each reduction."""
 
 
 def _identity(name: str, dtype: DTypeLike) -> Any:
     """The identity of a reduction.
 
-    For an extreme of floats it is NaN, which is dropped beside any number; an infinity if NaN propagates.
+    For an extreme of floats it is NaN, which loses against any number; an infinity if the extreme propagates NaN.
     """
     if name in ("reduce_sum", "reduce_prod"):
         return number(dtype, int(name == "reduce_prod"))
     if dtype.is_float:
         extreme = float("inf" if name.startswith("reduce_min") else "-inf")
         return number(dtype, extreme if name.endswith("_nan") else float("nan"))
-    bits = dtype.bits - dtype.is_signed  # of the greatest number
+    bits = dtype.bits - dtype.is_signed  # that are set in the greatest number
     low = -(1 << bits) if dtype.is_signed else 0
     return number(dtype, low if name.startswith("reduce_max") else (1 << bits) - 1)
 
@@ -144,7 +145,7 @@ def reduce(name: str, dtype: DTypeLike, layout: Layout, axis: int, offset: int, 
 
 
 def _packed(b: Any, name: str, dtype: DTypeLike, elements: Sequence[Any]) -> Any:
-    """Elements of 16 bits, folded two by two as they lie in words, to an f32."""
+    """Elements of 16 bits folded to an f32, two at a time as they lie in words."""
     even = len(elements) // 2 * 2
     words = pairs_of_halves(b, elements[:even])
     last = list(elements[even:])
@@ -154,7 +155,7 @@ def _packed(b: Any, name: str, dtype: DTypeLike, elements: Sequence[Any]) -> Any
 
 
 def _exactly(b: Any, dtype: DTypeLike, value: Any) -> Any:
-    """An f32 that a number of `dtype` equals, as that number: nothing is rounded."""
+    """An f32 as f16 or bf16, one of whose numbers it equals: nothing is rounded."""
     return b.trunc(b.lshr(b.bitcast(value, I32), i32c(HALF_BITS)), I16) if dtype is bf16 else narrow(b, dtype, value)
 
 
@@ -183,6 +184,7 @@ class WarpRows:
         self._starts = spans(sizes, offset)  # of the elements of each dtype
 
     def _element(self, position: int, index: Any, warp: Any) -> Any:
+        """A pointer to element `position` of a warp's row number `index`."""
         b, per_row = self._b, self._warps * self.lanes
         first = i32c(index * per_row) if isinstance(index, int) else b.mul(index, i32c(per_row))
         place = b.add(b.mul(warp, i32c(self.lanes)), b.add(self._slot, first))
@@ -200,7 +202,10 @@ class WarpRows:
 
 
 def combinations(bits: Sequence[int]) -> list[int]:
-    """The numbers that have some of these bits; those with the later bits come last."""
+    """All numbers whose set bits are among `bits`, 0 first.
+
+    Numbers with later bits come behind all numbers without them.
+    """
     numbers = [0]
     for bit in bits:
         numbers += [number | 1 << bit for number in numbers]
@@ -253,8 +258,8 @@ def across_cluster(
 
     They are folded in the order of the blocks, so that all blocks get the same bits, and the same in each launch.
 
-    Lanes that hold the same elements share the sending: each sends them to another block. Nobody waits but for the data
-    that is sent to its own block.
+    Lanes that hold the same elements share the sending: each sends them to another block. A thread waits only for the
+    data that is sent to its own block.
 
     Args:
         kind: of `KINDS`.
@@ -262,8 +267,8 @@ def across_cluster(
         layout: of the tile, the same in every block.
         blocks: of the cluster.
         offset: where the tiles of all blocks go in shared memory, in bytes.
-        counter: where the barrier is that counts their bytes, used once; in bytes.
-        first: wait first until all blocks have arrived: a block that does not run yet has no shared memory.
+        counter: where the barrier is that counts their bytes, in bytes; each reduction has one of its own.
+        first: whether to wait for the arrival of all blocks first: a block that does not run yet has no shared memory.
     """
     operation, wide = BINARY[KINDS[kind]], reduced_in(dtype)
     count = layout.registers if layout.rank else 0
@@ -311,8 +316,8 @@ def across_cluster(
                         f"[$0+{register * threads * size}], $1, [$2];"
                     )
                     operands = [target, bits_of(b, element), counts]
-                    # It counts its bytes on the receiver's barrier, so that nobody waits here (PTX ISA, "st.async"). A
-                    # barrier of the cluster would also wait for the threads' accesses to global memory.
+                    # The store counts its bytes on the receiver's barrier, so that nobody waits here (PTX ISA,
+                    # "st.async"). A barrier of the cluster would also wait for the threads' accesses to global memory.
                     asm(b, VOID, operands, text, f"r,{letter},r,~{{memory}}", effect=True)
         wait_parity(b, barrier_, i32c(0), scope=ACQUIRE)
         totals: list[Any] = []

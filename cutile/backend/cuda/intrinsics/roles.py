@@ -26,7 +26,7 @@ from cutile.backend.cuda.smem_layout import WARPGROUP
 from cutile.dtypes import bool_
 
 FIRST_LANE = 1
-"""The mask of a shuffle that only a warp's first lane takes part in."""
+"""The mask of a shuffle in which only a warp's first lane takes part."""
 
 
 @cache
@@ -71,7 +71,8 @@ def grid_dependency_wait(most_blocks: int = 0) -> Any:
     All threads wait, so that none touches memory before. Without programmatic dependent launch nothing is waited for.
 
     Args:
-        most_blocks: a grid of more thread blocks lets the next kernel start by its end; 0: none does.
+        most_blocks: a grid of more thread blocks lets the next kernel start only by its own end. Another one lets it
+            start even ahead of its own wait. 0: a grid of any size lets it start behind its own wait.
     """
 
     def generate(b: Any, _: list[Any]) -> None:
@@ -80,8 +81,8 @@ def grid_dependency_wait(most_blocks: int = 0) -> Any:
         # "griddepcontrol").
         text, operands = "griddepcontrol.wait; griddepcontrol.launch_dependents;", []
         if most_blocks:
-            # The next kernel may start ahead of this one's own wait: so several of a chain are set up at once, 0.1 us
-            # less for each norm of 8 x 1024 in a graph (H200).
+            # The next kernel may start ahead of this one's own wait. So several kernels of a chain are set up at once:
+            # that saves 0.1 us for each norm of 8 x 1024 in a graph (H200).
             text = (
                 f"{{ .reg .pred small; setp.le.u32 small, $0, {most_blocks}; "
                 "@small griddepcontrol.launch_dependents; griddepcontrol.wait; }"
@@ -97,7 +98,7 @@ def grid_dependency_wait(most_blocks: int = 0) -> Any:
 def _grid_blocks(b: Any) -> Any:
     """The number of thread blocks of the grid.
 
-    It is modulo 2**32: so some greater grids, too, let the next kernel start early, which is right and only slow.
+    It is counted modulo 2**32. So some larger grids, too, let the next kernel start early: that is correct, only slow.
     """
     x, y, z = (call(b, f"llvm.nvvm.read.ptx.sreg.nctaid.{axis}", I32, []) for axis in "xyz")
     return b.mul(b.mul(x, y), z)
@@ -105,9 +106,10 @@ def _grid_blocks(b: Any) -> Any:
 
 @cache
 def first_tile(cluster: int, pingpong: int = 1) -> Any:
-    """`f()`: the first tile block of this thread block, or of its cluster.
+    """`f()`: the first tile block's number, for this thread block or its cluster.
 
-    In a ping-pong kernel each of `pingpong` warpgroups has tile blocks of its own: the first of the thread's warpgroup.
+    In a ping-pong kernel each of `pingpong` warpgroups has tile blocks of its own: it is the first tile block of this
+    thread's warpgroup.
     """
 
     def generate(b: Any, _: list[Any]) -> Any:
@@ -131,9 +133,9 @@ def _clusters(b: Any, cluster: int) -> Any:
 def next_tile() -> Any:
     """`f(workspace, total)`: the number of tile blocks taken before.
 
-    The tile blocks that thread blocks begin with are not counted. A thread block asks once for each tile block that it
-    works on, the last time in vain. These are `total` calls, and the counter wraps behind `total - 1`: it is 0 again
-    when the kernel ends. It orders no other accesses.
+    The tile blocks with which thread blocks begin are not counted. A thread block asks once for each tile block that it
+    works on, the last time in vain. So there are `total` calls, and the counter wraps behind `total - 1`: it is 0 again
+    when the kernel ends. The increment orders no other accesses.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -149,8 +151,8 @@ def next_tile() -> Any:
 def uniform() -> Any:
     """`f(number)`: the elected thread's number, uniform for the warp.
 
-    The elected thread is its warp's first. Without this the compiler puts each copy of TMA in a loop over the threads,
-    which might have different numbers.
+    The elected thread is its warp's first. Without this shuffle the compiler puts each copy of TMA in a loop over the
+    warp's threads, since these might have different numbers.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -185,7 +187,7 @@ def receive_tile(stages: int, place: int) -> Any:
     """`f(counter)`: the number in the counter's stage, uniform for the warp."""
 
     def generate(b: Any, values: list[Any]) -> Any:
-        # In PTX, so that LLVM keeps it behind the wait for the stage, which has acquired the producer's write.
+        # In PTX, so that LLVM keeps the read behind the wait for the stage, which acquires the producer's write.
         text = "ld.shared.b32 $0, [$1];"
         number = asm(b, I32, [_word(b, values[0], stages, place)], text, "=r,r,~{memory}", effect=True)
         return shuffle_from(b, number, i32c(0))
@@ -224,16 +226,17 @@ def tile_index(
 ) -> Any:
     """`f(number, grid_x, grid_y, grid_z)`: the index along `axis` of a tile block.
 
-    This is the rasterisation of the tile scheduler. Tiles come in groups of `group` rows along the axis `rows`: all of
-    these for one step along `columns`, then the next step. The third axis is the slowest.
+    This is the rasterisation of the tile scheduler. Tiles come in groups of `group` rows along the axis `rows`. Within
+    a group, all rows of one column along the axis `columns` come first, then those of the next. The third axis of the
+    grid is the slowest.
 
     Args:
         axis: the axis of the grid whose index this is.
         rows, columns: two axes of the grid.
-        group: rows of a group.
+        group: rows in a group.
         cluster: blocks of a cluster; `number` counts clusters.
         along: the axis along which the blocks of a cluster are neighbours.
-        backwards: whether the index counts from the last.
+        backwards: whether the last index comes first.
     """
     (slow,) = {0, 1, 2} - {rows, columns}
 

@@ -115,7 +115,7 @@ def write_tile(
 
 
 def _read_tile(b: Any, dtype: DTypeLike, layout: Layout, strides: Sequence[int], first: Any, offset: int) -> list[Any]:
-    """Read a tile's elements from shared memory; `first` is the number of element 0."""
+    """Read a tile's elements from shared memory; number `first` is the first one."""
     at = Coordinates(b, layout)
     elements: list[Any] = []
     for register in range(layout.registers):
@@ -131,8 +131,7 @@ def _read_tile(b: Any, dtype: DTypeLike, layout: Layout, strides: Sequence[int],
 def cat(dtype: DTypeLike, x: Layout, y: Layout, target: Layout, axis: int, offset: int, fence: bool) -> Any:
     """`f(x, y)`: two tiles side by side along `axis`, through shared memory.
 
-    The result is in the registers of `target`. If `target` repeats the layout that `x` and `y` share,
-    no element moves.
+    The result is in the registers of `target`. If `target` repeats the layout that `x` and `y` share, no element moves.
     """
     strides = row_major(target.shape)
     border = x.shape[axis] * strides[axis] * dtype.bits // 8  # bytes to the first element of `y`
@@ -142,7 +141,7 @@ def cat(dtype: DTypeLike, x: Layout, y: Layout, target: Layout, axis: int, offse
             tiles = [dict(zip(x.offsets, unpack(b, value, x.registers), strict=True)) for value in values]
             elements: list[Any] = []
             for coordinate in target.offsets:
-                number, along = divmod(coordinate[axis], x.shape[axis])  # of the tile, and within it
+                number, along = divmod(coordinate[axis], x.shape[axis])  # the tile's number, the coordinate in it
                 elements.append(tiles[number][*coordinate[:axis], along, *coordinate[axis + 1 :]])
             return pack(b, elements, target.registers)
         if fence:
@@ -158,7 +157,7 @@ def cat(dtype: DTypeLike, x: Layout, y: Layout, target: Layout, axis: int, offse
 
 @cache
 def extract(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence: bool) -> Any:
-    """`f(x, *index)`: the part of `target`'s shape at an index.
+    """`f(x, *index)`: the part of a tile at an index, in the shape of `target`.
 
     The index counts such parts. An index outside is clamped to the nearest part.
     """
@@ -220,7 +219,7 @@ class _Places:
             self._thread_bits |= exchange.place(basis) * exchange.size
 
     def _of(self, where: Sequence[Any]) -> Any:
-        """The place of the element at these coordinates, but for `offset`."""
+        """The place of the element at these coordinates, without `offset`."""
         b, exchange = self._b, self._exchange
         row: Any = i32c(0)
         for coordinate, stride in zip(where, exchange.strides, strict=True):
@@ -233,7 +232,7 @@ class _Places:
         return b.mul(b.add(b.mul(row, i32c(exchange.pitch)), column), i32c(exchange.size))
 
     def pointer(self, register: int, kind: Any) -> Any:
-        """A pointer to a register's element, and to those behind it."""
+        """A pointer to a register's element; the next registers' elements lie behind it."""
         b, exchange = self._b, self._exchange
         if exchange.is_linear:
             # The place is linear over F2: the XOR of the thread's part and the register's. Where their bits do not
@@ -269,7 +268,7 @@ def swizzle(dtype: DTypeLike, source: Layout, target: Layout, offset: int, fence
         for first in range(0, source.registers, write):
             bits = join(b, dtype, elements[first : first + write])
             places.at.enter()
-            inside = places.at.inside(first)  # of all of the access: the width divides the tile's extent
+            inside = places.at.inside(first)  # one for the whole access, since the width divides the tile's extent
             # threads with the same element write the same value
             with b.if_then(inside) if inside is not None else nullcontext():
                 places.at.enter()

@@ -1,8 +1,8 @@
 """Products of f32 by fused multiply-adds (SIMT), of operands that TMA loaded.
 
 Each thread reads 16 bytes at a time. If the operand is contiguous along K, these are four steps of one row (or column);
-else they are four neighbours in one step. The places that a thread reads differ in constants but for the swizzle, which
-exchanges pieces of 16 bytes: a stage needs as many addresses as a row has pieces.
+else they are four neighbours in one step. The places that a thread reads differ by constants, except that the swizzle
+permutes pieces of 16 bytes. So a thread needs as many addresses of a stage as a row has pieces.
 """
 
 from collections.abc import Iterator
@@ -24,14 +24,14 @@ COLUMN_GROUP = 8
 
 
 class _Operand:
-    """One operand of a stage, as a thread reads it.
+    """One operand in a stage, as a thread reads it.
 
     Args:
         b: the builder.
-        smem_layout: how it lies in shared memory.
+        smem_layout: how the operand lies in shared memory.
         layout: of the sums.
-        axis: of the sums that the operand shares: 0 for the left one, 1 for the right one.
-        stage: its offset in shared memory, in bytes.
+        axis: the axis of the sums that the operand shares: 0 for the left one, 1 for the right one.
+        stage: the operand's offset in shared memory, in bytes.
     """
 
     def __init__(self, b: Any, smem_layout: SmemLayout, layout: Layout, axis: int, stage: Any) -> None:
@@ -62,7 +62,7 @@ class _Operand:
         return self._b.and_(self._b.lshr(place, i32c(ROW_SHIFT - PIECE_SHIFT)), i32c(self._mask() << PIECE_SHIFT))
 
     def _start(self, piece: int) -> Any:
-        """The address of the thread's pieces of this number, but for constants."""
+        """The address of the thread's pieces with this number, without the constant part."""
         if piece not in self._starts:
             self._starts[piece] = self._b.xor(self._base, i32c(piece << PIECE_SHIFT)) if piece else self._base
         return self._starts[piece]
@@ -86,11 +86,11 @@ class _Operand:
 
 @cache
 def multiply(layout: Layout, left: BufferStages, right: BufferStages, depth: int) -> Any:
-    """`f(acc, counter)`: the product of the operands in the stage of a counter, added.
+    """`f(acc, counter)`: `acc` plus the product of the operands in a counter's stage.
 
     Args:
         layout: of the sums: an `outer_groups`.
-        left, right: where the operands' stages are; both are in the stage of one counter.
+        left, right: where the operands' stages are; one counter names the stage of both.
         depth: elements along K.
     """
     registers = {offset: register for register, offset in enumerate(layout.offsets)}
@@ -138,9 +138,9 @@ class _Reads:
 
 
 def _order(rows: list[int], columns: list[int]) -> Iterator[tuple[int, int, int]]:
-    """(row, column, step) of four steps, to and fro along a few columns at a time.
+    """The (row, column, step) of four steps, to and fro along a few columns at a time.
 
-    Neighbours share an operand, which the multiplier then need not read from the registers again.
+    Neighbouring multiply-adds share an operand, which need not be read from its register again.
     """
     for step in range(VECTOR):
         for first in range(0, len(columns), COLUMN_GROUP):

@@ -29,7 +29,8 @@ from cutile.backend.gpu.layout import LANE_BITS, Layout
 from cutile.dtypes import DTypeLike, i32
 
 PART = 8
-"""Keys that are compared together: of a thread, those that are passed over if the first of them is no candidate."""
+"""Keys of a thread that are passed over together: none is a candidate if the first of them is none. Also the keys of an
+array that `_rank` reads at once."""
 
 
 class _Network:
@@ -57,13 +58,16 @@ class _Network:
             size *= 2
         in_warp = min(self._bits, LANE_BITS)
         if in_warp:
-            rows = self._stages(rows, 0, in_warp)
+            rows = self._merges(rows, 0, in_warp)
         if self._bits > LANE_BITS:
-            rows = self._stages(rows, LANE_BITS, self._bits - LANE_BITS)
+            rows = self._merges(rows, LANE_BITS, self._bits - LANE_BITS)
         return rows
 
-    def _stages(self, rows: list[Key], first: int, count: int) -> list[Key]:
-        """`count` merges, whose first steps cross the thread bits from `first` on."""
+    def _merges(self, rows: list[Key], first: int, count: int) -> list[Key]:
+        """`count` merges between threads.
+
+        The first step of merge `i` crosses bit `first + i` of the thread's number.
+        """
         b = self._b
         through_memory = first >= LANE_BITS
 
@@ -116,7 +120,7 @@ class _Network:
         return rows
 
     def _across(self, rows: list[Key], mask: Any, top: Any, *, mirrored: bool, through_memory: bool) -> list[Key]:
-        """A step between threads: the one with the bit `top` set keeps the later key."""
+        """A step between two threads; the one with the bit `top` keeps the later key."""
         b, keys = self._b, self._keys
         later = b.icmp_unsigned("!=", b.and_(self._thread, top), i32c(0))
         partners = [at ^ (self._length - 1) if mirrored else at for at in range(len(rows))]
@@ -130,7 +134,7 @@ class _Network:
         ]
 
     def _through_memory(self, rows: list[Key], partners: list[int], partner: Any) -> list[Key]:
-        """The keys of the thread `partner`, those of its registers `partners`."""
+        """The keys in the registers `partners` of the thread `partner`."""
         b, keys = self._b, self._keys
 
         def place(of: Any, register: int) -> Any:
@@ -148,7 +152,7 @@ def _encoded(
 ) -> list[Key]:
     """The keys of a thread's elements.
 
-    They are the last key past the edge, and where the i1 `only` is false.
+    Past the tile's edge, and in threads where the i1 `only` is false, it is the key behind all others.
     """
     at = Coordinates(b, layout)
     rows: list[Key] = []
@@ -162,7 +166,7 @@ def _encoded(
 
 
 def _decoded(b: Any, keys: Keys, dtype: DTypeLike, rows: Sequence[Key], kind: Any) -> Any:
-    """Two fragments: the elements, and their places."""
+    """Two fragments: the elements, and their places along the axis."""
     columns = list(zip(*(keys.decode(key) for key in rows), strict=True))
     return bundle(b, [pack(b, column, len(rows)) for column in columns], kind)
 
@@ -182,8 +186,8 @@ def sort(
         descending: whether the largest comes first.
         by_double: whether keys of f32 are compared as f64.
         offset: where keys are exchanged in shared memory, in bytes.
-        fence: whether an earlier use of that memory may still be under way. Not needed: a network begins each exchange
-            with a barrier.
+        fence: whether an earlier use of that memory may still be under way. It is not read: a network begins each
+            exchange with a barrier.
     """
     kind = together([frag(dtype, layout.registers), frag(i32, layout.registers)])
 
@@ -200,15 +204,15 @@ def sort(
 def top_k(dtype: DTypeLike, source: Layout, target: Layout, axis: int, k: int, offset: int, fence: bool) -> Any:
     """`f(x)`: the largest elements of a tile along `axis`, and their places.
 
-    Many rows, or rows of which `k` is a large part, are sorted as a whole. In one row few elements are candidates, and
-    these alone are ranked.
+    Several rows, or a row of which `k` is a large part, are sorted as a whole. Else few elements of the only row are
+    candidates, and only these are ranked.
 
     Args:
         dtype: of the elements.
         source: the layout of the tile.
         target: the layout of the results.
         axis: along which the largest are looked for.
-        k: how many, the largest first.
+        k: the number of results; the largest comes first.
         offset: of the room in shared memory, in bytes.
         fence: whether an earlier use of that memory may still be under way.
     """
@@ -255,14 +259,14 @@ def _sort_all(
 def _write_sorted(
     b: Any, keys: Keys, layout: Layout, axis: int, k: int, room: TopKRoom, offset: int, elements: Sequence[Any]
 ) -> None:
+    """Sort with the threads that run this, and write the first `k` keys of each row."""
     rows = _Network(b, keys, layout, axis, offset).run(_encoded(b, keys, layout, axis, elements, keys.encode))
     strides = row_major([k if a == axis else extent for a, extent in enumerate(layout.shape)])
     for register, key in enumerate(rows):
-        at = Coordinates(b, layout)
-        wanted = b.icmp_unsigned("<", at.element(register, axis), i32c(k))
+        at = Coordinates(b, layout)  # anew: coordinates of another branch do not dominate this register's
+        is_result = b.icmp_unsigned("<", at.element(register, axis), i32c(k))
         inside = at.inside(register)
-        with b.if_then(wanted if inside is None else b.and_(wanted, inside)):
-            at = Coordinates(b, layout)  # anew: coordinates of this branch would not dominate the next register's
+        with b.if_then(is_result if inside is None else b.and_(is_result, inside)):
             keys.write(key, flat_index(b, at, register, strides), offset + room.results, room.count)
 
 
@@ -271,8 +275,9 @@ def _rank_candidates(
 ) -> None:
     """Write the first `k` keys of the only row.
 
-    Threads form groups, and each group has a first key. The `k` first of these keys are `k` elements, so no key behind
-    the last of them (the limit) is in the result. Few candidates are left, and each counts the keys before it.
+    Threads form groups, and each group has a first key. The `k` first of these keys belong to `k` different elements.
+    So no key behind the last of them, the limit, is in the result. Few candidates are left. The rank of each is the
+    number of candidates before it.
     """
     threads, groups = layout.threads, room.groups
     at = Coordinates(b, layout)
@@ -291,7 +296,7 @@ def _rank_candidates(
     group = best
     with b.if_then(leads):
         group = keys.read(me, offset + room.threads, threads)
-        # Neighbouring lanes are in different groups: in a sorted row the first keys of all are neighbours.
+        # Neighbouring lanes are in different groups: the first keys of a row that is sorted already lie side by side.
         for other in range(1, threads // groups):
             member = keys.read(b.add(me, i32c(other * groups)), offset + room.threads, threads)
             group = keys.lesser(group, member)
@@ -307,7 +312,7 @@ def _rank_candidates(
 
     def push(key: Key, element: Any) -> None:
         candidate = b.xor(keys.less(limit, key), const(I1, 1))
-        # What lies beyond the edge has the last key, also where that is the limit.
+        # An element beyond the edge has the last key: it is no candidate, even if the limit is that key.
         candidate = b.and_(candidate, keys.less(key, keys.last()))
         with b.if_then(candidate):
             place = b.atomic_rmw("add", count, i32c(1), "monotonic")
@@ -335,7 +340,7 @@ def _rank_candidates(
 
 
 def _rank(b: Any, keys: Keys, mine: Key, count: Any, offset: int, length: int, together: int = 1) -> Any:
-    """How many of an array's first `together * count` keys come before `mine`.
+    """The number of keys before `mine`, of an array's first `together * count` keys.
 
     `together` keys are read at once; the array has room for `length` keys.
     """
@@ -359,7 +364,7 @@ def take_along_axis(dtype: DTypeLike, source: Layout, places: Layout, axis: int,
         dtype: of the elements.
         source: the layout of the tile.
         places: the layout of the places, and of the result.
-        axis: that the places count along.
+        axis: along which the places count.
         offset: where the tile goes in shared memory, in bytes.
         fence: whether an earlier use of that memory may still be under way.
     """

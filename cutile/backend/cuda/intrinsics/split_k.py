@@ -35,9 +35,9 @@ from cutile.dtypes import DTypeLike, bool_, i32
 VECTOR = 4
 """Sums that a thread writes, or reads, at once."""
 MAX_PENDING = 64
-"""Registers of a thread for sums that are on their way from the workspace."""
+"""Registers of a thread for sums that are being read from the workspace."""
 MAX_AHEAD = 8
-"""Splits of which sums are on their way at once."""
+"""Splits whose sums a thread reads at once."""
 COUNTER_BYTES = 4
 
 
@@ -48,7 +48,7 @@ Numbers = Callable[[], list[Any]]
 def _computed_if(b: Any, condition: Any, then: Numbers, orelse: list[Any]) -> list[Any]:
     """The numbers of `then` if a condition holds, else `orelse`.
 
-    By a branch, not by a selection: the numbers take divisions, which are slow and seldom needed.
+    It is a branch, not a selection: the numbers of `then` take divisions, which are slow and seldom needed.
     """
     before = b.block
     divided, after = b.append_basic_block("divided"), b.append_basic_block("known")
@@ -63,7 +63,7 @@ def _computed_if(b: Any, condition: Any, then: Numbers, orelse: list[Any]) -> li
 
 @cache
 def splits(most: int, least: int, whole: bool = False) -> Any:
-    """`f(tiles, start, stop, step)`: the number of splits of each of so many tiles.
+    """`f(tiles, start, stop, step)`: the number of splits of each of `tiles` tiles.
 
     Splits have `least` iterations or more, and all splits together are no more than the thread blocks. A tile has 1 to
     `most` splits. With `whole` it has `most` if the thread blocks are exactly `tiles * most`, else 1.
@@ -78,7 +78,7 @@ def splits(most: int, least: int, whole: bool = False) -> Any:
             matches = b.icmp_unsigned("==", b.mul(tiles, i32c(most)), blocks)
             return b.select(b.and_(enough, matches), i32c(most), i32c(1))
         enough = b.icmp_unsigned(">=", count, i32c(2 * least))
-        are_few = b.icmp_unsigned("<=", b.mul(tiles, i32c(2)), blocks)  # so that two blocks or more are there for each
+        are_few = b.icmp_unsigned("<=", b.mul(tiles, i32c(2)), blocks)  # each tile can have two thread blocks or more
         have_counters = b.icmp_unsigned("<=", tiles, i32c(COUNTERS))
 
         def divided() -> list[Any]:
@@ -115,7 +115,7 @@ def work_unit() -> Any:
 class SumVectors:
     """Accesses to partial sums: up to four registers of a thread at a time.
 
-    `width` registers of a thread lie side by side, then those of the next thread. So a warp accesses one piece of
+    `width` registers of a thread lie side by side, then those of the next thread. So a warp accesses one stretch of
     global memory, and no two of its lanes meet in a bank of shared memory.
 
     Args:
@@ -134,7 +134,7 @@ class SumVectors:
         return f"{{{names}}}" if self.width > 1 else names
 
     def letters(self, *others: str) -> str:
-        """The constraints of a store: of the operands ahead of the sums, and theirs."""
+        """The constraints of a store: `others` of the operands ahead, then the sums'."""
         return ",".join([*others, *[self.letter] * self.width])
 
     def load(self, b: Any, address: Any, letter: str, access: str, offset: int) -> list[Any]:
@@ -168,7 +168,7 @@ class _Workspace:
         """Write this thread's sums of one split."""
         vectors = self.vectors
         for first in range(0, self.count, vectors.width):
-            # In PTX, with the width chosen here, so that LLVM keeps the store ahead of the fence (PTX ISA, "st").
+            # In PTX, so that it has the width chosen here, and LLVM keeps it ahead of the fence (PTX ISA, "st").
             text = f"st.global{vectors.suffix} [$0+{self._offset(first)}], {vectors.registers(1)};"
             sums = elements[first : first + vectors.width]
             asm(b, VOID, [place, *sums], text, vectors.letters("l") + ",~{memory}", effect=True)
@@ -183,7 +183,7 @@ class _Workspace:
 
 
 def _is_last(b: Any, workspace: Any, tile: Any, splits_: Any) -> Any:
-    """Count this split; the result, in every thread: whether it is the tile's last."""
+    """Count this split; every thread gets whether it is the last of the tile."""
     # Each thread releases its sums here, and one counts behind the barrier (PTX ISA, "Release and Acquire Patterns").
     device_fence(b)
     barrier(b)  # no thread counts before all have written
@@ -195,7 +195,7 @@ def _is_last(b: Any, workspace: Any, tile: Any, splits_: Any) -> Any:
     )
     before_last = b.sub(splits_, i32c(1))
     operands = [counter, before_last, b.zext(leads, I32)]
-    # `inc` wraps behind the last split's number, so that the next launch finds 0 (PTX ISA, "atom"). Threads that do not
+    # The last split's `inc` wraps the counter, so that the next launch finds 0 (PTX ISA, "atom"). Threads that do not
     # count get a number that no split has.
     counted = asm(b, I32, operands, text, "=&r,l,r,r,~{memory}", effect=True)
     last = barrier_any(b, b.icmp_unsigned("==", counted, before_last))  # only the counting thread's flag can hold
@@ -240,8 +240,8 @@ def _sum_of_splits(b: Any, sums: _Workspace, dtype: DTypeLike, base: Any, splits
 def fixup(dtype: DTypeLike, layout: Layout) -> Any:
     """`f(sums, workspace, tile, split, splits)`: sums; whether they are the result.
 
-    A tile of one split has its own sums as the result. Else each thread block writes its sums to the workspace. The one
-    that counts last adds all of them up, and has the result. The tile's counter is 0 again then.
+    If a tile has one split, its own sums are the result. Else each thread block writes its sums to the workspace. The
+    block that counts last adds all of them up, and has the result. Then the tile's counter is 0 again.
     """
     sums = _Workspace(dtype, layout)
     n = sums.count

@@ -18,17 +18,18 @@ from cutile.dtypes import DTypeLike, i32
 ACQUIRE = ".acquire.cluster"
 """The scope of a wait behind which data of other blocks of the cluster is read."""
 MAPA = "mapa.shared::cluster.u32 $0, $1, $2;"
-"""The address, in block `$2` of the cluster, of the place that `$1` is in this block (PTX ISA, "mapa")."""
+"""The address of the same place in block `$2` of the cluster that `$1` is in this block (PTX ISA, "mapa")."""
 
 
 class _Places:
     """The places of partial sums in shared memory.
 
-    The parts of the columns come in rounds. In each round a block owns one part, of which it has a copy from every
-    block.
+    The parts of the columns come in rounds. In each round a block owns one part, of which it gets the partial sums of
+    every block.
 
     Attributes:
-        registers, step: of a thread, the registers of the first part, and the distance to those of the next.
+        registers: a thread's registers of the first part.
+        step: the distance from these to the registers of the next part.
         count: registers of a part.
         vectors: the accesses to them.
         chunk, part, round: bytes of one access of all threads, of a part, and of a round.
@@ -45,20 +46,21 @@ class _Places:
         self.round = blocks * self.part
 
     def mine(self, b: Any, place: int) -> Any:
-        """The address of this thread's first sums: of the first round and block."""
+        """The address of this thread's first sums in the first round, of block 0."""
         return b.add(address(b, place), b.mul(thread(b), i32c(self.vectors.width * WORD_BYTES)))
 
     def write(self, b: Any, place: Any, beyond: int, sums: list[Any]) -> None:
-        """Write some sums to this block's shared memory, for this thread's own read."""
+        """Write sums to this block's shared memory, `beyond` bytes behind `place`."""
         vectors = self.vectors
         text = f"st.shared{vectors.suffix} [$0+{beyond}], {vectors.registers(1)};"
-        # In PTX, with the width chosen here, as the same thread's read, with no barrier between them (PTX ISA, "st").
+        # In PTX, so that it has the width chosen here, and stays ahead of the read. The same thread reads these sums:
+        # there is no barrier between (PTX ISA, "st").
         asm(b, VOID, [place, *sums], text, vectors.letters("r") + ",~{memory}", effect=True)
 
     def send(self, b: Any, place: Any, beyond: int, sums: list[Any], barrier: Any) -> None:
-        """Write some sums to another block's shared memory, and count them on its barrier."""
+        """Write sums to another block's shared memory, and count them on its barrier."""
         vectors = self.vectors
-        # It counts its bytes on the owner's barrier, so that nobody waits here (PTX ISA, "st.async").
+        # The store counts its bytes on the owner's barrier, so that nobody waits here (PTX ISA, "st.async").
         text = (
             f"st.async.weak.shared::cluster.mbarrier::complete_tx::bytes{vectors.suffix} "
             f"[$0+{beyond}], {vectors.registers(1)}, [${1 + vectors.width}];"
@@ -89,8 +91,8 @@ def scatter(
         barrier = address(b, offset)
         owned = b.udiv(b.add(b.sub(i32c(parts), rank), i32c(blocks - 1)), i32c(blocks))  # parts of this block
         with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
-            # The phase's only arrival announces the bytes of all other blocks. Some may have come already: the count of
-            # pending bytes may be negative meanwhile (PTX ISA, "mbarrier.arrive").
+            # The phase's only arrival announces the bytes from all other blocks. Some may have come already: the count
+            # of pending bytes may be negative meanwhile (PTX ISA, "mbarrier.arrive").
             text = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;"
             asm(b, VOID, [barrier, b.mul(owned, i32c(places.round - places.part))], text, "r,r,~{memory}", effect=True)
         mine = b.add(places.mine(b, place), b.mul(rank, i32c(places.part)))

@@ -65,7 +65,7 @@ def stage_tile(
         view: of the tensor.
         layout: which thread copies which elements. Neighbours along `axis` are adjacent in memory and in the stage.
         axis: the contiguous one.
-        width: elements of one copy, of 4, 8 or 16 bytes.
+        width: elements of one copy, which has 4, 8 or 16 bytes.
         strides: of the tile in a stage, in elements.
         stages: number of stages.
         stage_bytes: from stage to stage.
@@ -109,9 +109,9 @@ def stage_row(
     offset: int,
     counter: int,
 ) -> Any:
-    """Start the bulk copies of a row to shared memory, of its whole or slice by slice.
+    """Start the bulk copies of a row to shared memory, as a whole or slice by slice.
 
-    `f(base, *extents, *strides, *tile index)`. `wait_bulk_slice` waits for one of them.
+    `f(base, *extents, *strides, *tile index)`. `wait_bulk_slice` waits for one of the copies.
 
     The row is one stretch of memory, and one thread copies it for all. If the tensor ends within the row, each
     thread copies the elements that it will read, and elements outside become 0.
@@ -121,7 +121,7 @@ def stage_row(
         parts: number of copies.
         nbytes: of a copy.
         offset: where the row goes in shared memory, in bytes.
-        counter: where the barriers are, one for each copy, each of which counts its bytes once; in bytes.
+        counter: where the copies' barriers are in shared memory, in bytes. Each counts the bytes of one copy, once.
     """
     size = view.dtype.bits // 8
 
@@ -133,7 +133,7 @@ def stage_row(
         copies = b.icmp_unsigned("==", thread(b), i32c(0))
         with b.if_then(copies):
             for part in range(parts):
-                # Its one arrival announces the bytes (PTX ISA, "mbarrier.init").
+                # Each barrier has one arrival, which announces the bytes (PTX ISA, "mbarrier.init").
                 text = f"mbarrier.init.shared::cta.b64 [$0+{part * BARRIER_BYTES}], 1;"
                 asm(b, VOID, [barriers], text, "r,~{memory}", effect=True)
             # The fence shows the new barriers to the copies, which count their bytes there (PTX ISA, "membar / fence").
@@ -145,7 +145,7 @@ def stage_row(
             source = access.address(0)
             for part in range(parts):
                 arrived, shift = f"[$0+{part * BARRIER_BYTES}]", part * nbytes
-                # In order, since a pass over the row begins with the first slice (PTX ISA, "mbarrier.arrive",
+                # The first slice first, since a pass over the row begins with it (PTX ISA, "mbarrier.arrive",
                 # "cp.async.bulk").
                 text = (
                     f"mbarrier.arrive.expect_tx.shared::cta.b64 _, {arrived}, {nbytes}; "
@@ -158,9 +158,9 @@ def stage_row(
         access.enter()
         for register in range(0, layout.registers, width):
             _copy(b, access, register, target, axis, width, strides, False)
-        # It waits for this thread's copies alone, which no other thread reads (PTX ISA, "cp.async.wait_all").
+        # It waits for this thread's copies only, and no other thread reads these (PTX ISA, "cp.async.wait_all").
         asm(b, VOID, [], "cp.async.wait_all;", "~{memory}", effect=True)
-        with b.if_then(copies):  # nothing is left to wait for
+        with b.if_then(copies):  # the phases complete, as `wait_bulk_slice` expects
             for part in range(parts):
                 text = f"mbarrier.arrive.shared::cta.b64 _, [$0+{part * BARRIER_BYTES}];"
                 asm(b, VOID, [barriers], text, "r,~{memory}", effect=True)
@@ -185,7 +185,8 @@ def _copy(
         operands.append(access.bytes_inside(register, axis, width))
         text, constraints = f"cp.async.{caches}.shared.global [$0], [$1], {nbytes}, $2;", "r,l,r,~{memory}"
     inside = access.at.inside(register)
-    # Asynchronous, until `wait`. The last operand is the bytes to read; zeros fill the copy up (PTX ISA, "cp.async").
+    # Asynchronous, until `wait`. At an edge the last operand is the number of bytes to read; the rest of the copy
+    # becomes zeros (PTX ISA, "cp.async").
     if inside is None:
         asm(b, VOID, operands, text, constraints, effect=True)
         return
@@ -257,7 +258,8 @@ def wait(pending: int, meet: bool = True) -> Any:
         # It waits for the copies of this thread alone (PTX ISA, "cp.async.wait_group").
         asm(b, VOID, [], f"cp.async.wait_group {pending};", "~{memory}", effect=True)
         if meet:
-            # The other threads' copies are visible behind it, and nobody still reads the stage that is filled next.
+            # Behind the barrier the other threads' copies are visible, and nobody still reads the stage that is filled
+            # next.
             barrier(b)
 
     return intrinsic("wait", None, [], generate)
@@ -267,7 +269,7 @@ def wait(pending: int, meet: bool = True) -> Any:
 def wait_slice(later: tuple[int, ...]) -> Any:
     """`f(part)`: wait until this thread's copies of a slice are there.
 
-    `later` says for each slice how many groups are begun behind its own.
+    `later` has, for each slice, the number of groups that are begun behind its own.
     """
 
     def generate(b: Any, values: list[Any]) -> None:

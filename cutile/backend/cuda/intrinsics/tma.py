@@ -36,16 +36,16 @@ from cutile.backend.gpu.layout import LANE_BITS, Layout, axis_first
 from cutile.dtypes import DTypeLike, f32, i32
 
 WARP_ROWS = 16
-"""Rows of a product by warpgroups that one warp holds."""
+"""Rows that one warp holds of a warpgroup's product."""
 OUTSIDE = -(2**30)
-"""A coordinate so far below 0 that no box from there reaches a tensor's first element."""
+"""A coordinate so far below 0 that no box that begins there reaches a tensor's first element."""
 EVICT_NORMAL, EVICT_FIRST = 0x1000000000000000, 0x12F0000000000000
 """Policies of the L2 cache for a whole access. Their bits are opaque in PTX: these are the values of CUTLASS
 (`TMA::CacheHintSm90`)."""
 MATRIX = 8
 """Rows, and columns of 16 bits, of a matrix that `stmatrix` writes."""
 MATRICES = 4
-"""Matrices that one `stmatrix` writes, one register of each thread for each."""
+"""Matrices that one `stmatrix` writes at most, each from one register of each thread."""
 
 
 # -- tensor maps as kernel parameters: descriptors in the constant bank ----------------------------
@@ -62,7 +62,7 @@ class _TensorMap(types.Type):
 
 
 class _TensorMapModel(models.PrimitiveModel):
-    """Its LLVM type: a pointer to the descriptor.
+    """The LLVM type of a `_TensorMap`: a pointer to the descriptor.
 
     `build.py` marks the parameter `byval` and `grid_constant` when the function becomes a kernel, so that its address
     is taken without a copy to local memory.
@@ -114,7 +114,8 @@ def load(
 ) -> Any:
     """`f(map, *tile index, counter, *tile blocks)`: begin to load a tile into a stage.
 
-    Its bytes arrive on `full`. If all blocks of a cluster need the tile, each loads a part of it for all of them.
+    Its bytes arrive on the stage's barrier `full`. If all blocks of a cluster need the tile, each block loads a part of
+    it for all of them.
 
     Args:
         smem_layout: how the tile lies in shared memory.
@@ -122,16 +123,16 @@ def load(
         axis: the contiguous one.
         stages: of the buffer.
         stage_bytes: from stage to stage.
-        place: where the tile lies in stage 0, in bytes.
-        offset: where the pipeline's barriers are.
+        place: where stage 0 begins in shared memory, in bytes.
+        offset: where the pipeline's barriers are in shared memory, in bytes.
         cluster: blocks that need the tile.
         steps: elements from tile to tile along each axis, where tiles do not lie side by side.
         shared: the number of `tile blocks` arguments. They count the tile blocks that load this tile, along each axis
             of the grid. If all counts are 1, the L2 cache evicts the tile first. None: no such arguments, and no hint.
     """
-    count, rows, part_bytes = smem_layout.part(cluster)  # panels, rows of each, and bytes that one block loads
+    panels, rows, part_bytes = smem_layout.part(cluster)  # of one block; bytes from one part to the next
     split = smem_layout.split(cluster)
-    order = axis_first(len(shape), axis)  # as in memory, innermost first
+    order = axis_first(len(shape), axis)  # the axes as in memory, the innermost first
     box_rows = rows // 2 if smem_layout.interleaved else rows
 
     def generate(b: Any, values: list[Any]) -> None:
@@ -140,12 +141,12 @@ def load(
         full = full_barrier(b, counter, stages, offset)
         origin = [b.mul(at, i32c(step)) for at, step in zip(index, steps or shape, strict=True)]
         for a, (step, extent) in enumerate(zip(steps or shape, shape, strict=True)):
-            # Where tiles may begin before a tensor's first element, such a tile is outside as a whole: TMA would load
-            # the part of it that is inside.
+            # A tile that begins before the tensor's first element is outside as a whole. If the step is no multiple of
+            # the extent, a part of such a tile may be inside, and TMA would load that.
             if step % extent:
                 origin[a] = b.select(b.icmp_signed("<", origin[a], i32c(0)), i32c(OUTSIDE), origin[a])
-        # A single element comes with its aligned group: a row that begins at no multiple of 16 bytes is an illegal
-        # instruction.
+        # A tile of a single element comes with the aligned group around it. A box whose first element lies at no
+        # multiple of 16 bytes ends the launch with an illegal instruction.
         if smem_layout.width > shape[axis]:
             origin[axis] = b.and_(origin[axis], i32c(-smem_layout.span))
         text, letters = _load_text(len(shape), cluster > 1, shared is not None)
@@ -154,12 +155,13 @@ def load(
         if split != "none":
             rank = cluster_rank(b)
             first = b.add(first, b.mul(rank, i32c(part_bytes)))
-            split_axis, step = (axis, count * smem_layout.span) if split == "panels" else (order[1], rows)
+            split_axis, step = (axis, panels * smem_layout.span) if split == "panels" else (order[1], rows)
             origin[split_axis] = b.add(origin[split_axis], b.mul(rank, i32c(step)))
-        for panel in range(count):
+        for panel in range(panels):
             for row in range(0, rows, box_rows):
                 begin = panel * smem_layout.panel_bytes + row * smem_layout.swizzle
-                # Along the two innermost axes, from the tile's origin; a tensor of one axis has no rows.
+                # The box's offsets from the tile's origin along the two innermost axes; a tensor of one axis has no
+                # rows.
                 offsets = dict(zip(order, (panel * smem_layout.span, smem_layout.row_at(row)), strict=False))
                 start = [b.add(origin[a], i32c(offsets.get(a, 0))) for a in order]
                 operands = [b.add(first, i32c(begin)), map_address(b, map_), *start, full, *blocks_mask, *hint]
@@ -171,7 +173,10 @@ def load(
 
 
 def _policy(b: Any, counts: Sequence[Any]) -> Any:
-    """The L2 cache's policy for a tile, by how many tile blocks load it, along axes."""
+    """The L2 cache's policy for a tile: evict it first if one tile block loads it.
+
+    `counts` are the numbers of tile blocks that load it, along each axis of the grid.
+    """
     policy = const(I64, EVICT_FIRST)
     for count in counts:
         policy = b.select(b.icmp_signed("==", count, i32c(1)), policy, const(I64, EVICT_NORMAL))
@@ -180,15 +185,15 @@ def _policy(b: Any, counts: Sequence[Any]) -> Any:
 
 def _load_text(rank: int, multicast: bool, hint: bool) -> tuple[str, str]:
     """The instruction that loads a box of `rank` axes, and its constraints."""
-    places = ", ".join(f"${2 + i}" for i in range(rank))
-    # $0 the place in shared memory, $1 the tensor map, then the coordinates, the innermost first, the barrier that
-    # counts the bytes, the mask of the blocks that get the tile, and the cache's policy (PTX ISA,
+    coordinates = ", ".join(f"${2 + i}" for i in range(rank))
+    # $0 is the place in shared memory, $1 the tensor map. Then come the coordinates, the innermost first; the barrier
+    # that counts the bytes; the mask of the blocks that get the tile; and the cache's policy (PTX ISA,
     # "cp.async.bulk.tensor").
     options = "".join(f", ${rank + 3 + i}" for i in range(multicast + hint))
     text = (
         f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
         f"{'.multicast::cluster' if multicast else ''}{'.L2::cache_hint' if hint else ''} "
-        f"[$0], [$1, {{{places}}}], [${rank + 2}]{options};"
+        f"[$0], [$1, {{{coordinates}}}], [${rank + 2}]{options};"
     )
     return text, ",".join(["r", "l", *["r"] * (rank + 1), *["h"] * multicast, *["l"] * hint, "~{memory}"])
 
@@ -202,7 +207,7 @@ def pack_pairs(dtype: DTypeLike, n: int) -> Any:
 
     def generate(b: Any, values: list[Any]) -> Any:
         words = pairs_of_halves(b, unpack(b, values[0], 2 * n))
-        # Tied to empty PTX, so that LLVM joins the elements here, and not where the words are used.
+        # Tied to empty PTX, so that LLVM joins the elements here, and not where the words are read.
         return pack(b, tied(b, "", words), n)
 
     return intrinsic("pack_pairs", frag(i32, n), [frag(dtype, 2 * n)], generate)
@@ -220,12 +225,12 @@ def _begin_store(b: Any, map_: Any, source: Any, coordinates: Sequence[Any], *, 
 
     Each box is a group of its own, which `_wait_until_read` counts.
     """
-    places = ", ".join(f"${2 + i}" for i in range(len(coordinates)))
+    operands = ", ".join(f"${2 + i}" for i in range(len(coordinates)))
     name, mode = ("cp.reduce.async", "add.tile") if adds else ("cp.async", "tile")
     # Elements past the tensor's edges are dropped (PTX ISA, "cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor",
     # "cp.async.bulk.commit_group").
     text = (
-        f"{name}.bulk.tensor.{len(coordinates)}d.global.shared::cta.{mode}.bulk_group [$0, {{{places}}}], "
+        f"{name}.bulk.tensor.{len(coordinates)}d.global.shared::cta.{mode}.bulk_group [$0, {{{operands}}}], "
         "[$1]; cp.async.bulk.commit_group;"
     )
     letters = ",".join(["l", "r", *["r"] * len(coordinates), "~{memory}"])
@@ -233,9 +238,9 @@ def _begin_store(b: Any, map_: Any, source: Any, coordinates: Sequence[Any], *, 
 
 
 def _write_matrices(b: Any, place: Any, words: Sequence[Any], *, transposed: bool = False) -> None:
-    """Write 8 x 8 matrices of 16 bits, each from one register of each lane.
+    """Write 8 x 8 matrices of 16-bit elements, each from one register of each lane.
 
-    `place` is the address of the row of a matrix that the lane gives.
+    `place` is the address of a row of a matrix: each lane has to name one row.
     """
     count = len(words)
     names = ", ".join(f"${1 + i}" for i in range(count))
@@ -261,8 +266,8 @@ def store(
 ) -> Any:
     """`f(tile, map, *tile index)`: write a tile of 16-bit elements by TMA.
 
-    Each warp writes its 16 rows by `span` columns to a place in shared memory (`stmatrix`), and its first lane has TMA
-    store them. The warp's `buffers` places take turns: one is written again when TMA has read it.
+    Each warp writes its 16 rows, `span` columns at a time, to a place in shared memory (`stmatrix`). Its first lane has
+    TMA store them. The warp's `buffers` places take turns: a place is written again when TMA has read it.
 
     Args:
         dtype: of the elements.
@@ -271,15 +276,16 @@ def store(
         buffers: places per warp.
         place: where the places are in shared memory, in bytes.
         first: the number of the place that comes first.
-        begins: whether this is the first subtile of a result. It waits for all places, since a main loop has passed.
+        begins: whether this is the first subtile of a result. It waits until TMA has read all places: the main loop
+            before it gave TMA time for that.
         packed: the tile comes as words of two elements.
         dropped: a tile whose first index is below zero is not stored.
-        shape: of the tile in the tensor, whose axes ahead of the last are the rows; the layout's by default.
+        shape: of the tile in the tensor: all axes but the last are the rows. The layout's shape by default.
     """
     rows, columns = layout.shape
     row_extents = shape[:-1] or (rows,)
     smem_layout = SmemLayout(span, WARP_ROWS, dtype.bits // 8, k_major=False)
-    cores = -(-rows // layout.core[0])  # one below the other
+    cores = -(-rows // layout.core[0])  # cores of the layout, one below the other
     count = layout.registers // 2 if packed else layout.registers
     nbytes = smem_layout.nbytes  # of a place
 
@@ -299,7 +305,7 @@ def store(
                     _wait_until_read(b, 0 if begins and m == column == 0 else buffers - 1)
                 synchronize_warp(b)  # no lane writes before its first lane has waited
                 base = b.add(at_row, i32c(buffer * nbytes))
-                at = (m * columns + column) // MATRIX * 2  # of 8 columns by 16 rows a lane has two words
+                at = (m * columns + column) // MATRIX * 2  # a lane has two words of 16 rows by 8 columns
                 _write_rows(b, base, unit, mask, words[at : at + span // MATRIX * 2])
                 proxy_fence(b)  # of each lane, for what it wrote: TMA reads it next
                 synchronize_warp(b)  # the first lane begins when all have written
@@ -315,17 +321,17 @@ def store(
 
 def _late_lane_and_warp(b: Any) -> tuple[Any, Any]:
     """The numbers of lane and warp, read at this place and no earlier."""
-    # With an effect, so that no address that depends on it is kept in a register while the products before the store
-    # run (PTX ISA, "Special Registers: %tid").
+    # With an effect, so that LLVM computes no address from it before the store: registers would hold these addresses
+    # during the products ahead (PTX ISA, "Special Registers: %tid").
     number = asm(b, I32, [], "mov.u32 $0, %tid.x;", "=r", effect=True)
     return lane_of(b, number), b.lshr(number, i32c(LANE_BITS))
 
 
 def _leads(b: Any, lane: Any, row: Any, dropped: bool) -> tuple[Any, Any]:
-    """Whether the lane is its warp's first, and whether TMA stores the tile then."""
+    """Whether the lane is its warp's first, and whether it has TMA store the tile."""
     leads = b.icmp_unsigned("==", lane, i32c(0))
-    # TMA drops rows past a tensor's end, on which each result that ends within a tile relies. It does not drop rows
-    # ahead of the first, so no store is begun for such a tile.
+    # TMA drops rows past a tensor's end: a result that ends within a tile relies on that. But a launch that gave it
+    # rows ahead of the first ended with an illegal instruction. So no store is begun for a tile that is dropped.
     return leads, b.and_(leads, b.icmp_signed(">=", row, i32c(0))) if dropped else leads
 
 
@@ -339,15 +345,15 @@ def _write_rows(b: Any, base: Any, unit: Any, mask: Any, words: Sequence[Any]) -
 def _lane_row(b: Any, smem_layout: SmemLayout, mine: Any, lane: Any) -> tuple[Any, Any, Any]:
     """The row that a lane gives `stmatrix`: address, the lane's piece, and swizzle.
 
-    A piece has 16 bytes. The swizzle is the bits of the piece's number that are flipped in this row.
+    A piece has 16 bytes. The swizzle is a mask: the bits of a piece's number that are flipped in this row.
     """
     # Lane l gives the address of row l % 8 of matrix l // 8 (PTX ISA, "stmatrix"): matrices from rows 0 and 8, then
     # those of the next 8 columns.
     row = b.and_(lane, i32c(2 * MATRIX - 1))
     unit = b.lshr(lane, i32c(4))
     bits = smem_layout.swizzle.bit_length() - 5  # of the piece's number in a row, which has swizzle // 16 pieces
-    # The pieces of a row are permuted by the row's number, of which narrow swizzles skip the low bits (PTX ISA,
-    # "Swizzling Modes").
+    # The row's number permutes the row's pieces. Narrow swizzles skip the low bits of that number (PTX ISA, "Swizzling
+    # Modes").
     mask = b.and_(b.lshr(row, i32c(3 - bits)), i32c((1 << bits) - 1))
     return b.add(mine, b.mul(row, i32c(smem_layout.swizzle))), unit, mask
 
@@ -364,9 +370,8 @@ def store_transposed(
 ) -> Any:
     """`f(tile, map, *tile index)`: as `store`, of a tile whose columns warps share.
 
-    Each warp has 16 columns.
-
-    `stmatrix.trans` transposes matrices on their way: a place has `span` rows of 16 columns.
+    Each warp has 16 columns. `stmatrix.trans` transposes the matrices that it writes: a place has `span` rows of 16
+    columns.
 
     Args:
         dtype, place, dropped: as of `store`.
@@ -376,7 +381,7 @@ def store_transposed(
     """
     rows, columns = layout.shape
     smem_layout = SmemLayout(WARP_ROWS, span, dtype.bits // 8, k_major=False)
-    cores = -(-columns // layout.core[1])  # side by side
+    cores = -(-columns // layout.core[1])  # cores of the layout, side by side
 
     def generate(b: Any, values: list[Any]) -> None:
         tile, map_, *index = values
@@ -404,7 +409,7 @@ def store_transposed(
                 for part in range(0, span, 2 * MATRIX):
                     offset = buffer * smem_layout.nbytes + part * smem_layout.swizzle
                     at = (m * rows + first + part) // MATRIX * 2
-                    count = min(MATRICES, (span - part) // 4)  # of 8 rows there are two matrices
+                    count = min(MATRICES, (span - part) // 4)  # 8 rows of 16 columns are two matrices
                     _write_matrices(b, b.add(at_row, i32c(offset)), words[at : at + count], transposed=True)
                 proxy_fence(b)  # of each lane, for what it wrote: TMA reads it next
                 synchronize_warp(b)  # the first lane begins when all have written
@@ -433,15 +438,15 @@ def _row_index(b: Any, row: Any, extents: Sequence[int]) -> list[Any]:
 def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int, ...] = (), part: str = "") -> Any:
     """`f(tile, map, *tile index)`: add a tile of f32 to memory by TMA.
 
-    As `store`, but each element is added atomically. All places are waited for, and then written together: between two
-    tiles other results may have used them.
+    As `store`, but each element is added atomically. A warp waits until TMA has read all of its places, and then writes
+    them together: other results may have used them since the last tile.
 
     Args:
         layout: of the tile: a `group_accumulator` or an `across_accumulator`.
         span: columns at a time, of 128 bytes.
         buffers, place, shape: as of `store`.
-        part: "write", `f(tile)`, writes to shared memory alone; "begin", `f(map, *tile index)`, has TMA add from there.
-            Both by default.
+        part: "write", `f(tile)`, only writes to shared memory. "begin", `f(map, *tile index)`, only has TMA add from
+            there. By default both are done.
     """
     rows, columns = layout.shape
     row_extents = shape[:-1] or (rows,)
@@ -497,7 +502,7 @@ def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int
 
 
 def _of_warp(b: Any, layout: Layout, axis: int, warp: Any) -> Any:
-    """Where a warp's part of a tile begins along an axis."""
+    """The coordinate at which a warp's part of a tile begins along an axis."""
     begin = i32c(0)
     for bit, basis in enumerate(layout.warp):
         if basis[axis]:
@@ -507,11 +512,11 @@ def _of_warp(b: Any, layout: Layout, axis: int, warp: Any) -> Any:
 
 @cache
 def store_wait() -> Any:
-    """`f()`: wait until TMA has read all that this thread had stored."""
+    """`f()`: wait until TMA has read shared memory for all stores of this thread."""
 
     def generate(b: Any, _: list[Any]) -> None:
-        # A thread block that ends gives up its shared memory, which TMA may still read. Writes are complete at the
-        # kernel's end.
+        # A thread block that ends gives up its shared memory, which TMA may still read. There is no need to wait for
+        # the writes: they are complete at the kernel's end.
         _wait_until_read(b, 0)
 
     return intrinsic("store_wait", None, [], generate)

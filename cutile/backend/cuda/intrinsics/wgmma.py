@@ -36,12 +36,12 @@ The bits above them, if any, are the block's number in its cluster.
 ADDRESS_SHIFT = 4
 """Bits: a descriptor has addresses in units of 16 bytes (PTX ISA, "Matrix Descriptor Format")."""
 BLOCK = 8
-"""Columns of an accumulator, of which a thread has two neighbours in each of two rows (PTX ISA, "Register Fragments and
-Shared Memory Matrix Layouts")."""
+"""Columns of a block of an accumulator: a thread has two neighbouring columns of each block, in each of two rows (PTX
+ISA, "Register Fragments and Shared Memory Matrix Layouts")."""
 
 
 def group_number(b: Any, *, once: bool = False) -> Any:
-    """The thread's warpgroup, as a value that the compiler knows to be uniform.
+    """The number of the thread's warpgroup, which the compiler knows to be uniform.
 
     Args:
         b: the builder.
@@ -49,16 +49,17 @@ def group_number(b: Any, *, once: bool = False) -> Any:
             register. All lanes of the warp must run this code.
     """
     number = b.lshr(thread(b), i32c(WARPGROUP.bit_length() - 1))
-    # Lane 0's number, which all lanes share: only behind a shuffle the compiler keeps it in a uniform register.
+    # It is lane 0's number, which all lanes share: the compiler keeps it in a uniform register only behind a shuffle.
     if once:  # PTX without an effect, which LLVM may move, unlike a call of the intrinsic (PTX ISA, "shfl.sync")
         return asm(b, I32, [number], f"shfl.sync.idx.b32 $0, $1, 0, {LANES - 1}, {ALL_LANES};", "=r,r")
     return shuffle_from(b, number, i32c(0))
 
 
 def tied(b: Any, text: str, elements: list[Any], *operands: Any, constraints: str = "") -> list[Any]:
-    """Inline PTX that changes elements in place; the elements after it.
+    """Inline PTX that changes elements in place; return the changed elements.
 
-    `$0` and so on are the elements as results, then come the elements as inputs, and then the operands.
+    In `text`, `$0` and so on are the elements as results. Then come the elements as inputs, and then the operands with
+    these constraints.
     """
     count = len(elements)
     kind = elements[0].type
@@ -73,14 +74,15 @@ def tied(b: Any, text: str, elements: list[Any], *operands: Any, constraints: st
 def descriptor(b: Any, base: int, address_: Any) -> Any:
     """The matrix descriptor for an address in shared memory.
 
-    The block's number in its cluster, which an address may have, is masked out.
+    `base` has its other fields (`SmemLayout.descriptor`). The block's number in its cluster, which an address may have,
+    is masked out.
     """
     place = b.zext(b.and_(b.lshr(address_, i32c(ADDRESS_SHIFT)), i32c(ADDRESS_BITS)), I64)
     return b.or_(place, const(I64, base - (1 << 64) if base >> 63 else base))  # as a signed number of 64 bits
 
 
 class Instruction:
-    """`wgmma` of two dtypes and a number of columns, of operands in given layouts."""
+    """`wgmma` for two dtypes, a number of columns, and the operands' layouts."""
 
     def __init__(self, dtype: DTypeLike, other: DTypeLike, columns: int, left: SmemLayout, right: SmemLayout) -> None:
         atom = MMA_ATOMS[dtype]
@@ -123,7 +125,7 @@ class Instruction:
         return tied(b, text, sums, *x, y, b.zext(added, I32), constraints="r,r,r,r,l,r")
 
     def begin(self, b: Any, x: Any, y: Any) -> list[Any]:
-        """Begin a product in registers of its own."""
+        """Begin a product that adds to nothing; return its new accumulator registers."""
         letter = "r" if self._sums is I32 else "f"
         constraints = ",".join([f"={letter}"] * self._count + ["l", "l"])
         kind = ir.LiteralStructType([self._sums] * self._count)
@@ -138,7 +140,7 @@ class Instruction:
 
 def begin_group(b: Any) -> None:
     """Order products after earlier accesses to the registers that they read and write."""
-    # A product that reads registers written before is undefined without it (PTX ISA, "wgmma.fence").
+    # Without it, a product that reads registers written before has an undefined result (PTX ISA, "wgmma.fence").
     asm(b, VOID, [], "wgmma.fence.sync.aligned;", "~{memory}", effect=True, convergent=True)
 
 
@@ -155,7 +157,7 @@ def undef(dtype: DTypeLike, n: int) -> Any:
     def generate(b: Any, _: list[Any]) -> Any:
         kind = ir.LiteralStructType([I32 if dtype is i32 else F32] * n)
         letter = "r" if dtype is i32 else "f"
-        # Empty PTX with outputs: an `undef` of LLVM may be another value at each use.
+        # Empty PTX with outputs; LLVM's `undef` might be another value at each use.
         registers = asm(b, kind, [], "", ",".join([f"={letter}"] * n), effect=True)
         return pack(b, [b.extract_value(registers, i) for i in range(n)], n)
 

@@ -29,17 +29,17 @@ FRAGMENT = ir.LiteralStructType([I32] * 4)
 WARPGROUP_WARPS = 4
 """Warps of a warpgroup."""
 SECOND_HALF = 4
-"""Ks from a lane's first read of words to its second."""
+"""Elements along K from a lane's first read of words to its second."""
 PLAIN_PAIRS = (0x6420, 0x7531)
 """Selectors of `prmt`: the even bytes of two words, and the odd ones (PTX ISA, "prmt")."""
 SWAPPED_PAIRS = (0x2064, 0x3175)
-"""The same, the second word's bytes first."""
+"""The same selectors with the second word's bytes first."""
 
 
 def _sum_of_bits(b: Any, number: Any, first: int, steps: tuple[int, ...]) -> Any:
-    """The sum of the steps whose bits are set in a number.
+    """The sum of those steps whose bits are set in a number.
 
-    The bits count from `first` on. The steps are different powers of two, so that `or` adds them.
+    Step `i` belongs to bit `first + i`. The steps are different powers of two, so that `or` adds them.
     """
     total: Any = None
     for bit, step in enumerate(steps, first):
@@ -52,12 +52,12 @@ def _sum_of_bits(b: Any, number: Any, first: int, steps: tuple[int, ...]) -> Any
 class Reader:
     """Reads rows of an operand that is contiguous across K.
 
-    The rows of each thread are those that `a_from_registers_accumulator` gives it of the sums.
+    A thread reads the rows of which `a_from_registers_accumulator` gives it the sums.
 
     Args:
         b: the builder.
         smem_layout: how the operand lies.
-        warpgroups: that share the rows, 64 each in turn; a power of two.
+        warpgroups: number of warpgroups, a power of two; they take blocks of 64 rows in turn.
         base: the address of the operand.
     """
 
@@ -72,7 +72,7 @@ class Reader:
         self._selectors = _select_pairs(b, self._number) if smem_layout.size != WORD else None
 
     def read(self, row: int, k: int) -> list[Any]:
-        """This thread's four words: of 64 rows from `row` on, 32 bytes along K from `k`."""
+        """This thread's four words of 64 rows from `row` on and 32 bytes along K from `k`."""
         return self._words(row, k) if self._smem_layout.size == WORD else self._bytes(row, k)
 
     def fragment(self, words: list[Any]) -> list[Any]:
@@ -93,8 +93,8 @@ class Reader:
     def _address(self, row: Any, more_rows: int, k: Any, more_k: int) -> Any:
         """The address of element (row + more_rows, k + more_k).
 
-        `more_k` is a multiple of 8, which does not change the swizzle: it adds a constant to the address. So does
-        `more_rows`, if it is a whole number of panels.
+        `more_k` is a multiple of 8, which does not change the swizzle: it adds a constant to the address. `more_rows`
+        adds one, too, if it is a whole number of panels.
         """
         b, smem_layout = self._b, self._smem_layout
         row = b.add(row, i32c(more_rows)) if more_rows % smem_layout.span else row
@@ -110,9 +110,9 @@ class Reader:
         return b.add(place, i32c(more_panels * smem_layout.panel_bytes + more_k * smem_layout.swizzle))
 
     def _words(self, row: int, k: int) -> list[Any]:
-        """Two reads of two neighbouring rows: at the lane's k, and 4 ks behind it.
+        """Two reads of two neighbouring rows: at the lane's k, and at the k 4 behind it.
 
-        A lane's k is the lower two bits of its number.
+        The lower two bits of a lane's number are its k.
         """
         b, lane = self._b, lane_of(self._b, self._number)
         lane_row = b.or_(self._warp_row, _sum_of_bits(b, lane, 2, LANE_ROWS[WORD]))
@@ -127,12 +127,12 @@ class Reader:
         return words
 
     def _bytes(self, row: int, k: int) -> list[Any]:
-        """Four blocks of 8 ks by 16 rows, transposed in pairs of rows.
+        """Four blocks of 8 ks (indices along K) by 16 rows, transposed in pairs of rows.
 
-        `ldmatrix` takes two neighbouring rows, bytes, for one element of 16 bits. A lane needs four ks of two rows. It
-        gets two of the ks from one block and two from another: those at positions `2 (l % 4)` and the next of either
-        block, for lane `l`. Which of the two blocks has the first two ks depends on the lane (`_select_pairs`). So the
-        ks of a block differ in their swizzle, and their reads meet in no bank.
+        `ldmatrix` takes the bytes of two neighbouring rows for one element of 16 bits. A lane needs four ks of two
+        rows. Lane `l` gets two of them from one block and two from another: in each block, the ks at position
+        `2 (l % 4)` and at the next one. The lane decides which of the two blocks has its first two ks
+        (`_select_pairs`). So the ks of a block differ in their swizzle, and their reads meet in no bank.
         """
         b, lane = self._b, lane_of(self._b, self._number)
         # Lanes 8 i to 8 i + 7 give the addresses of the rows of matrix (block) i, which are ks here: `line` is the
@@ -153,8 +153,8 @@ class Reader:
 def _select_pairs(b: Any, number: Any) -> tuple[Any, Any]:
     """Selectors of four ks of a lane's first row, and of its second row.
 
-    They take the bytes of an even and an odd block. Where bit 1 of the lane's number is set, so is bit 2 of the lane's
-    lines, and the odd block flips it: there the odd block has the first two ks (`Reader._bytes`).
+    They take the bytes of an even and of an odd block. Where bit 1 of the lane's number is set, bit 2 of its lines is
+    set too, which the odd block flips: there the odd block has the first two ks (`Reader._bytes`).
     """
     is_swapped = b.icmp_unsigned("!=", b.and_(number, i32c(2)), i32c(0))
 
@@ -167,8 +167,8 @@ def _select_pairs(b: Any, number: Any) -> tuple[Any, Any]:
 
 def _wait_for_step(b: Any, steps: int) -> None:
     """Wait for the products that this step of K began an iteration ago."""
-    # Each of an iteration's steps is one group of products, and the groups end in order. Of the last `steps` groups the
-    # oldest is this step's of an iteration ago, so all but `steps - 1` have to be done (PTX ISA, "wgmma.wait_group").
+    # Each step of an iteration is one group of products, and groups end in order. This step's group of an iteration ago
+    # is the oldest of the last `steps` groups. So at most `steps - 1` may be pending (PTX ISA, "wgmma.wait_group").
     text = f"wgmma.wait_group.sync.aligned {steps - 1};"
     asm(b, VOID, [], text, "~{memory}", effect=True, convergent=True)
 
@@ -199,11 +199,11 @@ def multiply(
     """`f(counter, acc)`: begin to add a product whose left operand threads read.
 
     A step of K is the 32 bytes along K that one instruction takes. The products of each step are a group of their own.
-    An iteration writes a step's operand to the registers from which the iteration before has multiplied. So it first
-    waits for that step's group; the groups of later steps may still be under way.
+    A step writes its operand to the registers from which the same step of the last iteration has multiplied. So it
+    first waits for that step's group; the groups of later steps may still be under way.
 
-    Words are read step by step. Bytes are permuted behind the read, so the reads of a whole iteration are begun ahead
-    of its first product. Else a warpgroup that has the tensor cores to itself would wait for them between its products.
+    Words are read step by step. Bytes are permuted after they are read, so all reads of an iteration are begun ahead of
+    its first product. Else a warpgroup that has the tensor cores to itself would wait for reads between its products.
 
     Args:
         dtype, other, acc: of the left operand, of the right one, and of the sums.
@@ -234,7 +234,7 @@ def multiply(
         if left.smem_layout.size != WORD:
             read_until(len(steps))
         for number, k in enumerate(steps):
-            _wait_for_step(b, len(steps))  # its products read the registers that are written next
+            _wait_for_step(b, len(steps))  # its products of an iteration ago read the registers that are written next
             read_until(number + 1)
             fragments = [reader.fragment(row_words) for row_words in words[number]]
             begin_group(b)  # the operand's registers have just been written

@@ -1,1 +1,1 @@
-"""Models of what warps of a lowered kernel do to shared memory and barriers."""
+"""Models of a lowered kernel's warps: their use of shared memory and barriers."""

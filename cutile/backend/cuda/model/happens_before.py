@@ -7,7 +7,7 @@ Node = tuple[str, int, int]
 class Order:
     """A partial order of events.
 
-    An edge leads from an event to another that waits for it.
+    An edge leads from an event to an event that waits for it.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Order:
         return node in self._before
 
     def stuck(self) -> list[Node]:
-        """The events of cycles, and those behind them: none ever happens."""
+        """The events in cycles, and the events that wait for them: none ever happens."""
         waiting = dict(self._before)
         free = [node for node, count in waiting.items() if not count]
         while free:

@@ -1,11 +1,11 @@
 """A check that each operation finds its operands in the layout it expects.
 
-The IR's types do not say which thread holds which element. Lowered operations name layouts in their attributes, and
-the operation that makes a tile must name the same layout as those that read it. Buffers in shared memory are checked
-too: a product names the axis of a buffer that is its K, and this axis must be as long as the product is deep.
+The IR's types do not say which thread holds which element. Lowered operations name layouts in their attributes. The
+operation that makes a tile must name the same layout as the operations that read it. Buffers in shared memory are
+checked too: a product says which axis of a buffer is its K, and this axis must be as long as the product is deep.
 
-Layouts count warps in powers of two. Where three warpgroups compute, or each has tile blocks of its own, a layout may
-name warps that do not compute the tile.
+The number of a layout's warps is a power of two. If three warpgroups compute, or each has tile blocks of its own, a
+layout may have warps that do not compute the tile.
 """
 
 from collections.abc import Iterator, Mapping
@@ -42,8 +42,8 @@ from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Permute, Reshape
 from cutile.ops.sort import Sort, TakeAlongAxis, TopK
 
-_AS_MADE = (Fixup, ScatterPartials, DotWait, OptimizationBarrier, SimtMma, Sort, Store, ZeroUnless)
-"""Operations whose operand has the layout `layout`: that of the result, if there is one."""
+_IN_LAYOUT = (Fixup, ScatterPartials, DotWait, OptimizationBarrier, SimtMma, Sort, Store, ZeroUnless)
+"""Operations whose operand has the layout `layout`, which is also the result's if there is one."""
 _FROM_SOURCE = (
     PackQuads, ReducePartials, Broadcast, ConvertLayout, Subtile, Permute, Reduce, Reshape, TakeAlongAxis, TopK,
 )  # fmt: skip
@@ -51,10 +51,10 @@ _FROM_SOURCE = (
 
 
 def check_layouts(function: Function) -> int:
-    """Check the layouts of a lowered kernel's tiles; return how many operands it saw.
+    """Check the layouts of a lowered kernel's tiles; return the number of comparisons.
 
     Raises:
-        IRError: an operation takes a tile to be in another layout than it is in, or warps hold it that do not compute.
+        IRError: an operation takes a tile to be in another layout than it is in, or warps that do not compute hold it.
     """
     for op in function.body.operations:
         if isinstance(op, Roles):
@@ -65,13 +65,13 @@ def check_layouts(function: Function) -> int:
 def _check_held(roles: Roles, layouts: Mapping[str, Layout]) -> None:
     """Check that the warps of a tile hold all of it, and wait for no others."""
     operations = list(roles.consumer.walk())
-    alone = any(isinstance(op, FirstTile) and op.pingpong > 1 for op in operations)
-    holds = held_by_each_warpgroup if alone else among_three
-    for op in operations if alone or roles.warpgroups == THREE_WARPGROUPS else ():
+    pingpong = any(isinstance(op, FirstTile) and op.pingpong > 1 for op in operations)
+    holds = held_by_each_warpgroup if pingpong else among_three
+    for op in operations if pingpong or roles.warpgroups == THREE_WARPGROUPS else ():
         names = [op.attributes[key] for key in ("source", "layout") if key in op.attributes]
         if not isinstance(op, Constant) and not all(holds(layouts[name]) for name in names):
             raise IRError(f"{op.name} has a tile that lies as {names[0]}, in warps that do not compute it")
-        if alone and isinstance(op, Reduce) and warp_mask(layouts[names[0]], op.axis):
+        if pingpong and isinstance(op, Reduce) and warp_mask(layouts[names[0]], op.axis):
             raise IRError(f"{op.name} has the warps of all tile blocks wait for one another")
 
 
@@ -82,9 +82,11 @@ class _Layouts:
         self._known: dict[Value, str] = {}
 
     def block(self, block: Block) -> int:
+        """Check the operations of a block; return the number of comparisons."""
         return sum(self._operation(op) for op in block.operations)
 
     def _operation(self, op: Op) -> int:
+        """Check an operation and its regions; return the number of comparisons."""
         count = 0
         for value, expected in _expected(op):
             actual = self._known.get(value)
@@ -95,9 +97,10 @@ class _Layouts:
         if isinstance(op, Dot):
             count += _operands_fit(op)
         if isinstance(op, For | While):
-            self._carry(op.carried, op.body.arguments[len(op.body.arguments) - len(op.carried) :])
+            for region in op.regions:  # a `for` has the induction variable ahead of the carried values
+                self._carry(op.carried, region.arguments[len(region.arguments) - len(op.carried) :])
         count += sum(map(self.block, op.regions))
-        if isinstance(op, For):
+        if isinstance(op, For | While):
             count += self._same(op, op.carried, op.body.terminator.operands)
             self._carry(op.carried, op.results)
         elif isinstance(op, If):
@@ -110,13 +113,13 @@ class _Layouts:
         return count
 
     def _carry(self, values: tuple[Value, ...], to: tuple[Value, ...]) -> None:
-        """Give other values the layouts of some."""
+        """Give the values `to` the layouts of `values`, one by one."""
         for value, other in zip(values, to, strict=True):
             if value in self._known:
                 self._known[other] = self._known[value]
 
     def _same(self, op: Op, values: tuple[Value, ...], others: tuple[Value, ...]) -> int:
-        """Check that pairs of values have the same layout; return how many have one."""
+        """Check that pairs of values have the same layout; return how many have any."""
         pairs = [(self._known.get(x), self._known.get(y)) for x, y in zip(values, others, strict=True)]
         both = [(x, y) for x, y in pairs if x is not None and y is not None]
         for x, y in both:
@@ -126,7 +129,7 @@ class _Layouts:
 
 
 def _operands_fit(op: Dot) -> int:
-    """Check that buffers are as deep and wide as a product; return how many there are."""
+    """Check that buffers are as deep and wide as a product; return their number."""
     rows, columns = op.shape
     operands = [(op.right, op.right_k_major, columns, op.right_first)]
     if not op.from_registers:
@@ -146,7 +149,7 @@ def _expected(op: Op) -> Iterator[tuple[Value, str]]:
     attributes = op.attributes
     if isinstance(op, _FROM_SOURCE) and "source" in attributes:
         yield op.operands[0], attributes["source"]
-    elif isinstance(op, _AS_MADE) or (isinstance(op, TmaStore) and not op.packed):
+    elif isinstance(op, _IN_LAYOUT) or (isinstance(op, TmaStore) and not op.packed):
         tile = op.value if isinstance(op, Store | TmaStore) else op.operands[0]
         if "layout" in attributes:
             yield tile, attributes["layout"]

@@ -1,7 +1,7 @@
 """A model of pipelines that looks for deadlock, overwriting and lost phases.
 
-It works on a protocol read from the lowered IR (`protocol.py`), for more iterations than the pipeline has stages. It
-needs no device: a fault that it finds is in every run.
+It works on a protocol that `protocol.py` reads from the lowered IR, for more iterations than the pipeline has stages.
+It needs no device. A fault that it finds does not depend on timing: it is in the order of events that all runs share.
 """
 
 import math
@@ -50,11 +50,11 @@ class _Runs:
 
     Attributes:
         order: which event happens before which.
-        arrival_seen: a reader has seen an iteration's load arrive.
-        read_end: a reader's product of an iteration is finished.
+        arrival_seen: the event at which a reader has seen an iteration's load arrive.
+        read_end: the event at which a reader has finished reading an iteration's stage.
         before_wait: the last event of a reader before it waits for an iteration.
-        order_waits: by (the warpgroup that arrives on the order barrier, how often before), the wait of the other one
-            that sees it.
+        order_waits: by (a warpgroup that arrives on the order barrier, the number of its arrivals before), the wait of
+            the other warpgroup that sees this arrival.
     """
 
     order: Order
@@ -65,7 +65,7 @@ class _Runs:
 
 
 def _order_loads(order: Order, protocol: Protocol, iterations: int) -> None:
-    """Add the loads: each follows the one before, and the release of its stage."""
+    """Add the loads: each follows the load before, and the release of its stage."""
     blocks = range(protocol.cluster)
     for block in blocks:
         for iteration in range(iterations):
@@ -79,7 +79,7 @@ def _order_loads(order: Order, protocol: Protocol, iterations: int) -> None:
 
 
 def _order(protocol: Protocol, iterations: int) -> _Runs:
-    """The order of a protocol's events, for `iterations` loads."""
+    """The order of a protocol's events, with `iterations` loads."""
     order = Order()
     arrival_seen: Places = {}
     read_end: Places = {}
@@ -164,9 +164,9 @@ def _releases(reads: Sequence[Event]) -> list[int]:
 def check(protocol: Protocol) -> int:
     """Check a protocol in all its runs; return the number of loads.
 
-    Barriers only ever count up, so the events that must happen before an event are the same in every run: a graph. The
-    checks on it: every event happens (no deadlock); a stage is loaded after all its readers are done; no barrier is two
-    phases ahead of a thread that waits for it, so that a parity tells phases apart.
+    Barriers only ever count up, so the events that must happen before an event are the same in every run: they form a
+    graph. It is checked that every event happens (no deadlock), and that a stage is loaded after all its readers are
+    done. No barrier may be two phases ahead of a thread that waits for it, so that a parity tells phases apart.
 
     Raises:
         ProtocolError: a warp waits for ever, or a stage is loaded or read too early.
@@ -209,8 +209,8 @@ def check(protocol: Protocol) -> int:
 def _check_phases(protocol: Protocol, runs: _Runs) -> None:
     """Check that each thread that waits for a phase has passed the one before.
 
-    A parity does not tell a phase from the next but one. So no warpgroup arrives on the order barrier a second time
-    before the other has seen the first arrival.
+    A parity does not tell a phase from the second one after it. So no warpgroup arrives on the order barrier again
+    before the other warpgroup has seen the last arrival.
     """
     for (reader, count), node in runs.order_waits.items():
         if not runs.order.follows(node, ("starts", reader, 0)):
@@ -232,7 +232,7 @@ def _check_phases(protocol: Protocol, runs: _Runs) -> None:
 
 
 def check_function(function: Function) -> int:
-    """Check the pipelines of a lowered kernel; return how many loads were checked.
+    """Check the pipelines of a lowered kernel; return the number of checked loads.
 
     It is 0 for a kernel without pipelines.
 
@@ -248,23 +248,25 @@ def check_function(function: Function) -> int:
     if not pipelines:
         return 0
     stages = max(each.stages for each in pipelines)
-    # (tile blocks, iterations, splits): none, fewer than stages, once and twice around the stages and one more.
-    several = [(2, stages + 1, 2), (1, 2 * stages + 1, 3), (1, 1, 2)]
+    # (tile blocks, iterations, splits). The iterations are none, fewer than the stages, one more than the stages, and
+    # one more than twice the stages.
     whole = [(1, 0, 1), (2, 1, 1), (1, 2 * stages + 1, 1), (2, stages + 1, 1), (3, 2, 1)]
-    divided = any(isinstance(op, KSplits) for op in function.walk())
+    split = [(2, stages + 1, 2), (1, 2 * stages + 1, 3), (1, 1, 2)]
     if any(isinstance(op, ScatterPartials) for op in function.walk()):
         pieces = int(function.facts["persistent"])
-        several = [(1, iterations * pieces, pieces) for iterations in (1, stages + 1, 2 * stages + 1)]
+        split = [(1, iterations * pieces, pieces) for iterations in (1, stages + 1, 2 * stages + 1)]
+    may_split = any(isinstance(op, KSplits) for op in function.walk())
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
-    deep = max(1, _deepest(roles.producer) - 1)  # the outermost loop is over tile blocks
-    for tiles, iterations, pieces in whole + several * divided:
-        # Nested loops share the iterations: each has a root of their number. A check takes the square of the number.
-        each = math.ceil(iterations ** (1 / deep))
-        count += sum(map(check, protocols(function, tiles, each, pieces)))
+    depth = max(1, _loop_depth(roles.producer) - 1)  # the outermost loop is over tile blocks
+    for tiles, iterations, pieces in whole + split * may_split:
+        # `depth` nested loops share the iterations: each runs their `depth`-th root. The time of a check grows with the
+        # square of their number.
+        per_loop = math.ceil(iterations ** (1 / depth))
+        count += sum(map(check, protocols(function, tiles, per_loop, pieces)))
     return count
 
 
-def _deepest(block: Block) -> int:
-    """How deep loops are nested."""
-    inner = [isinstance(op, For) + max(map(_deepest, op.regions)) for op in block.operations if op.regions]
+def _loop_depth(block: Block) -> int:
+    """The number of loops that are nested in one another."""
+    inner = [isinstance(op, For) + max(map(_loop_depth, op.regions)) for op in block.operations if op.regions]
     return max(inner, default=0)

@@ -9,12 +9,12 @@ The checks go through the events that `protocol.py` reads from the lowered IR, i
 - Failed assertions: no warp leaves, and nothing more is stored.
 - Results on their way through shared memory, and a cluster's sums. All warpgroups do the same as the first. Each warp
   has places of its own for results. The sums that other thread blocks send are the exception: all warps read them.
-- Sums of products under way, whose registers change until a wait. Nothing reads them, and one product at most adds to
+- Sums of products under way, whose registers change until a wait. Nothing reads them, and at most one product adds to
   them.
 - Operands that consumers write to shared memory, each consumer a part. Two barriers of all consumers are needed. One
   stands between a write and the products that read it. The other stands between the wait for these products and the
   next write to the same stage. A barrier orders the events of any two warpgroups. So the events of one warpgroup, in
-  their order, show this for all.
+  their order, show this for all warpgroups.
 """
 
 from collections.abc import Sequence
@@ -49,9 +49,10 @@ def check_order_barrier(protocol: Protocol) -> None:
         for warp in range(WARPS):
             _add_warp(protocol, group, warp, order, waits)
     for group, count, node in waits:
-        # The next phase ends when all warps have arrived. So it cannot end before this wait if one arrival follows it.
+        # The next phase ends when all warps have arrived. So if one of these arrivals follows this wait, the phase
+        # cannot end before it.
         arrivals = [_arrival(1 - group, warp, count + 1) for warp in range(protocol.handing)]
-        # Arrivals that the order does not know: the other warpgroup arrives no more.
+        # If the order does not know the arrivals, the other warpgroup arrives no more.
         if order.knows(arrivals[0]) and not any(order.follows(arrival, node) for arrival in arrivals):
             raise ProtocolError(f"a warp of warpgroup {group} may miss phase {count} of its order barrier")
 
@@ -59,7 +60,7 @@ def check_order_barrier(protocol: Protocol) -> None:
 def _add_warp(protocol: Protocol, group: int, warp: int, order: Order, waits: list[tuple[int, int, Node]]) -> None:
     """Add one warp's events to the order.
 
-    `waits` collects its waits for the order barrier: the warp's group, the number of the phase, and the event.
+    `waits` collects its waits for the order barrier: the number of the warpgroup, the number of the phase, the event.
     """
     last: Node = ("starts", group * WARPS + warp, 0)
     phase, under_way = 0, list[int]()
@@ -86,16 +87,16 @@ def _add_warp(protocol: Protocol, group: int, warp: int, order: Order, waits: li
 
 
 def _arrival(group: int, warp: int, count: int) -> Node:
-    """The arrival of a warp of `group` on the order barrier, number `count` from 0."""
+    """Arrival number `count`, from 0, of a warp of `group` on the order barrier."""
     return ("arrives", group * WARPS + warp, count)
 
 
 def check_failures(function: Function) -> int:
-    """Check the assertions of warps with roles; return how many there are.
+    """Check the assertions of warp-specialised kernels; return their number.
 
     No assertion ends its warp, so that every barrier is reached. Each sets a flag, which is cleared before the roles
-    begin. The consumers read the flag behind their main loop, and the index of each later store depends on it: after a
-    failure it is below zero, where TMA stores nothing.
+    begin. The consumers read the flag behind their main loop, and the index of each later store depends on the flag:
+    after a failure it is below zero, where nothing is stored.
 
     Raises:
         ProtocolError: a warp leaves, or something is stored in spite of a failure.
@@ -158,10 +159,10 @@ def _add_dependent(block: Block, dependent: set[Value]) -> None:
 def check_sums(function: Function) -> None:
     """Check that no sums are read while a product is under way.
 
-    If a product adds to the sums of another one, nothing else reads those.
+    Another product may add to them. Then nothing else reads them, not even a third product.
 
     Raises:
-        ProtocolError: they are read while a product is under way.
+        ProtocolError: sums are read while a product is under way.
     """
     begun = {op.result for op in function.walk() if isinstance(op, Dot) or (isinstance(op, DotWait) and op.goes_on)}
     for op in reversed([*function.walk()]):  # inner loops first: their products may be under way behind them
@@ -184,20 +185,20 @@ def check_stores(function: Function) -> None:
     A cluster's sums come to places that no result is stored through.
 
     Raises:
-        ProtocolError: a place is written too early, or not all of a result.
+        ProtocolError: a place is written too early, or a part of a result is not stored.
     """
     if not any(isinstance(op, TmaStore) for op in function.walk()):
         return
     delayed = any(isinstance(op, TmaStore) and op.packed for op in function.walk())
-    # No iterations; 1 and 2, no more than a pipeline has stages; 9, more than a pipeline of up to 8. One tile block,
-    # and several.
+    # (tile blocks, iterations). The iterations are none, 1 and 2, which are no more than the stages, and 9, which are
+    # more than the stages of a pipeline of up to 8.
     for tiles, iterations in ((1, 0), (2, 1), (3, 2), (1, 9), (2, 9)):
         events = first_group(function, tiles, iterations)
         _check_places(events)
         _check_subtiles(events, tiles, delayed)
     if any(isinstance(op, ScatterPartials) for op in function.walk()):
         splits = int(function.facts["persistent"])
-        for split in (0, splits - 1):  # the first and the last: those between do the same; two iterations for each
+        for split in (0, splits - 1):  # the first and the last, since those between do the same; of two iterations each
             events = first_group(function, 1, 2 * splits, splits, split)
             _check_places(events)
             _check_sums(events)
@@ -223,9 +224,9 @@ def _check_places(events: Sequence[Event]) -> None:
 
 
 def _check_subtiles(events: Sequence[Event], tiles: int, delayed: bool) -> None:
-    """Check that results are stored subtile by subtile, delayed ones before the next.
+    """Check that results are stored subtile by subtile, a delayed one before the next.
 
-    If none is delayed, a tile that is packed in registers (`pack`) is the left operand of a product, and no result.
+    If no result is delayed, a tile that is packed in registers (`pack`) is the left operand of a product.
     """
     stores = [event for event in events if event.what == "store" or (delayed and event.what == "pack")]
     results = count = 0
@@ -242,7 +243,7 @@ def _check_subtiles(events: Sequence[Event], tiles: int, delayed: bool) -> None:
 def _check_sums(events: Sequence[Event]) -> None:
     """Check that partial sums come to a place of their own.
 
-    All warps read them before the place is used again.
+    No result is stored through it before, and none after until all warps have read the sums.
     """
     stored: set[int] = set()
     unread: set[int] = set()
@@ -276,7 +277,7 @@ def check_written(function: Function) -> None:
 
 def _check_written_buffer(events: Sequence[Event], buffer: Value, stages: int) -> None:
     """Check one buffer, by one warpgroup's events."""
-    under_way: list[int] = []  # for each product the stage counter that it reads of the buffer, or -1
+    under_way: list[int] = []  # for each product, the stage counter of the buffer that it reads; -1 for none
     unmet = set[int]()  # counters that another warpgroup may still read: no barrier has followed the wait
     last, written = -1, ""  # the last counter that was written, and by whom
     for event in events:

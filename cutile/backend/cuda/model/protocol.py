@@ -1,8 +1,8 @@
 """The pipelines of a lowered kernel as data: the events of producer and consumers.
 
-They share stages of buffers, and two barriers for each (`ops/pipeline.py`). The events come in the order in which the
-IR runs. Events of results that consumers store through shared memory are among them. `pipelines.py` checks the
-pipelines, `properties.py` the rest.
+Producer and consumers share stages of buffers, with two barriers for each stage (`ops/pipeline.py`). The events come in
+the order in which the IR runs. Events of results, which consumers store through shared memory, are among them.
+`pipelines.py` checks the pipelines, `properties.py` the rest.
 """
 
 from __future__ import annotations
@@ -85,16 +85,16 @@ class Event:
 
     Attributes:
         what: its name.
-        count: the stage counter, which is an iteration over all tile blocks; -1 of a product that reads nothing of this
-            pipeline. Of `finish`, the products that may still be under way; of `store`, the number of the subtile; of
-            `order wait`, how often before.
-        nbytes: bytes that are copied or announced, of `load` and `acquire`.
+        count: the stage counter, which numbers the iterations of all tile blocks; -1 for a product that reads nothing
+            of this pipeline. For `finish` it is the number of products that may still be under way, for `fill` and
+            `store` the number of the subtile, for `order wait` the number of such waits before.
+        nbytes: bytes that are copied or announced, for `load` and `acquire`.
         place: the number of the place that is filled or stored.
         pending: stores that TMA may still be reading when the place is filled.
         base: identifies the shared memory of the places.
-        pipeline: that the event is about; None for all.
-        reads: of `begin` and `write`, each pipeline or buffer with its stage counter.
-        tensor: that a subtile is stored to.
+        pipeline: the pipeline that the event is about; None for all.
+        reads: for `begin` and `write`, each pipeline or buffer with its stage counter.
+        tensor: the tensor to which a subtile is stored.
     """
 
     what: str
@@ -120,14 +120,14 @@ class Protocol:
 
     Attributes:
         stages: of the pipeline.
-        arrivals: that complete a phase of `empty`.
-        groups: readers of a block: warpgroups, or warps if each warp releases stages for itself.
-        cluster: blocks that each load a part of a tile for all of them.
+        arrivals: number of arrivals that complete a phase of `empty`.
+        groups: number of readers in a block: warpgroups, or warps if each warp releases stages for itself.
+        cluster: number of blocks that each load a part of a tile for all of them.
         loads: the producer's events.
         reads: the first warpgroup's events.
         others: the other warpgroups' events, if they differ.
         pingpong: whether each warpgroup has tile blocks, and so iterations, of its own.
-        handing: of a ping-pong kernel, the warps of a warpgroup that arrive on the order barrier.
+        handing: in a ping-pong kernel, the number of warps of a warpgroup that arrive on the order barrier.
     """
 
     stages: int
@@ -142,13 +142,13 @@ class Protocol:
 
     @property
     def sharing(self) -> int:
-        """Readers of a block that read each stage."""
+        """The number of readers in a block that read each stage."""
         return 1 if self.pingpong else self.groups
 
     def reads_of(self, reader: int) -> tuple[Event, ...]:
         """The events of a reader's warpgroup; readers are numbered through the cluster."""
         every = (self.reads, *self.others)
-        # Of `groups` readers, which may be several warps of each warpgroup.
+        # `groups` readers have the events of `len(every)` warpgroups: several readers may be warps of one warpgroup.
         return every[reader % self.groups * len(every) // self.groups]
 
 
@@ -172,16 +172,26 @@ _FOLDED: dict[type[Op], Callable[[int, int], int]] = {
     Ge: operator.ge,
     And: _both,
 }
-"""Operations whose result is known if their operands are."""
+"""The functions of operations whose result is known if their operands are."""
 OF_RESULTS = ("pack", "fill", "store", "scatter", "reduce", "barrier", "write")
 """Events that are not of a pipeline, but of results, or of operands that consumers write."""
 
 
 class _Walk:
-    """Runs the numbers of the producer, or of one warpgroup, and gives the events.
+    """Evaluates the integers of the producer or of a warpgroup, and yields the events.
 
     A number that only a launch knows, such as the trip count of a main loop, is taken for `iterations`. A thread block
     goes through all splits of all tile blocks, or has the split `piece` of the last tile block.
+
+    Args:
+        layouts: by their names in the lowered IR.
+        blocks: number of tile blocks.
+        iterations: of each main loop.
+        pieces: splits of each tile block.
+        group: the warpgroup's number.
+        piece: the only split that runs; None for all.
+        pipeline_of: the pipeline of each buffer.
+        conditions: comparisons that decide what runs (`_deciding`).
     """
 
     def __init__(
@@ -231,7 +241,7 @@ class _Walk:
         return 0 if self.piece is None else (self.blocks - 1) * self.pieces + self.piece
 
     def next_tile(self, op: NextTile) -> int:
-        """The next number of a tile block: the only thread block takes all, one by one."""
+        """The number of the next tile block: the only thread block takes all, one by one."""
         self.taken += 1
         return self.taken - 1
 
@@ -241,7 +251,7 @@ class _Walk:
         return _FOLDED[type(op)](self.number(op.x), self.number(op.y))
 
     def extreme(self, op: Min | Max) -> None:
-        if not self.stays_unknown(op):  # an unknown bound: a loop that ends there has so many `iterations`
+        if not self.stays_unknown(op):  # a loop that ends at an unknown bound has `iterations` iterations
             extreme = min if isinstance(op, Min) else max
             self.known[op.result] = extreme(self.number(op.x), self.number(op.y))
 
@@ -292,7 +302,7 @@ class _Walk:
             yield self.of_stage("release", op)
 
     def begin(self, *reads: tuple[Value, Value]) -> Event:
-        """A product that reads stages of buffers."""
+        """The event of a product that begins and reads stages of buffers."""
         counters = [(self.pipeline_of.get(buffer, buffer), self.number(counter)) for buffer, counter in reads]
         return Event("begin", counters[0][1], reads=tuple(dict.fromkeys(counters)))
 
@@ -307,7 +317,7 @@ class _Walk:
     def assume_range(self, start: Value, stop: Value) -> None:
         """Take the first of two bounds for 0, if only a launch knows both.
 
-        A loop between them then has so many `iterations`.
+        The second one is taken for `iterations`, so a loop between them has so many iterations.
         """
         if start not in self.known and stop not in self.known:
             self.known[start] = 0
@@ -321,7 +331,8 @@ class _Walk:
         return range(start, stop, step)
 
     def for_loop(self, op: For) -> Iterator[Event]:
-        # A loop without stages may be in one role alone. The other role does not see the bounds assumed for it.
+        # A loop without stages may be in one role alone. Bounds assumed for it are forgotten behind it, since the other
+        # role would not assume them.
         outside = None if _has_stages(op) else dict(self.known)
         carried = [self.known.get(value) for value in op.carried]
         for count in self.range_of(op):
@@ -384,7 +395,7 @@ _NUMBERS: Mapping[type[Op], Callable[[_Walk, Any], Any]] = {
     NextTile: _Walk.next_tile,
     Uniform: lambda walk, op: walk.number(op.x),
 }
-"""By operation, the number that is its result."""
+"""By operation, the function that computes its result, a number."""
 
 _STEPS: Mapping[type[Op], Callable[[_Walk, Any], Iterable[Event] | None]] = {
     Min: _Walk.extreme,
@@ -415,7 +426,7 @@ _STEPS: Mapping[type[Op], Callable[[_Walk, Any], Iterable[Event] | None]] = {
     **dict.fromkeys((ReduceSum, ReduceProd, ReduceMax, ReduceMin), _Walk.reduce),
     TmaStore: lambda walk, op: _stored(op, walk.layouts[op.attributes["layout"]]),
 }
-"""By operation, its events; or it only changes the walk's numbers."""
+"""By operation, the function that gives its events. Some only change the walk's numbers."""
 
 
 def first_group(
@@ -423,18 +434,19 @@ def first_group(
 ) -> tuple[Event, ...]:
     """The events of a lowered kernel's first warpgroup, in `tiles` tile blocks.
 
-    Each has so many `iterations`. Where `pieces` splits are a cluster, it does the split `piece` of one tile block.
+    Each tile block has `iterations` iterations. With `piece`, only that one of `pieces` splits of the last tile block
+    runs, as in a cluster.
     """
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
-    walk = _Walk(layouts_of(function), tiles, iterations, pieces, piece=piece, conditions=_asked(function))
+    walk = _Walk(layouts_of(function), tiles, iterations, pieces, piece=piece, conditions=_deciding(function))
     return tuple(walk.events(roles.consumer))
 
 
-def _asked(function: Function) -> frozenset[Value]:
+def _deciding(function: Function) -> frozenset[Value]:
     """The comparisons that decide on branches, selections and releases.
 
-    Comparisons of assertions alone are left out. Only the producer has assertions, so the consumers would not share the
-    numbers that the walk assumes for them.
+    Comparisons that only assertions read are left out. Only the producer has assertions, so the consumers would not
+    share the numbers that the walk assumes for these comparisons.
     """
     definitions = {value: op for op in function.walk() for value in op.results}
     pending = [op.condition for op in function.walk() if isinstance(op, If | Select | PipelineRelease)]
@@ -452,7 +464,7 @@ def protocols(function: Function, tiles: int, iterations: int, pieces: int = 1) 
     """The protocol of each pipeline, for `tiles` tile blocks of `iterations`.
 
     If iterations may be split, one thread block goes through all `pieces` splits of each tile block. If the splits are
-    the thread blocks of a cluster, this is the thread block of the last one.
+    the thread blocks of a cluster, it is the thread block of the last split.
 
     Raises:
         ProtocolError: a load fills a buffer of one pipeline and arrives on another; barriers are not set up, or are for
@@ -479,7 +491,7 @@ def protocols(function: Function, tiles: int, iterations: int, pieces: int = 1) 
     layouts = layouts_of(function)
     piece = pieces - 1 if in_cluster and pieces > 1 else None
     walk = partial(
-        _Walk, layouts, blocks, iterations, pieces, piece=piece, pipeline_of=pipeline_of, conditions=_asked(function)
+        _Walk, layouts, blocks, iterations, pieces, piece=piece, pipeline_of=pipeline_of, conditions=_deciding(function)
     )
     loads = list(walk().events(roles.producer))
     every = [
@@ -524,10 +536,10 @@ def _check_numbers(op: SendTile | ReceiveTile) -> None:
 
 
 def check_together(stages: Mapping[Value, int], loads: Sequence[Event], every: Sequence[Sequence[Event]]) -> None:
-    """Check that pipelines do not wait for each other: one thread fills all of them.
+    """Check that pipelines do not wait for each other, as one thread fills them all.
 
     Args:
-        stages: of each pipeline.
+        stages: the number of stages of each pipeline.
         loads: the producer's events.
         every: the events of each warpgroup.
 
@@ -565,7 +577,7 @@ def _seen(events: Iterable[Event], pipeline: Value) -> tuple[Event, ...]:
 
 
 def protocol(function: Function, tiles: int, iterations: int, pieces: int = 1) -> Protocol | None:
-    """The protocol of a lowered kernel's only pipeline; None where it has none.
+    """The protocol of a lowered kernel's only pipeline; None if it has no pipeline.
 
     Raises:
         ProtocolError: there are several.

@@ -3,13 +3,14 @@
 Every decision about them stands in their attributes. The language's operations keep their classes when they are
 lowered, and get further attributes:
 
-- `layout`: the name of the result's layout. `source`: the name of the operand's layout; of `mma`, of both operands'
-  layouts. The function's fact `layouts` has the layouts by name.
-- `vector`: the axis and the width of wide accesses.
+- `layout`: the name of the result's layout.
+- `source`: the name of the operand's layout; for `mma`, the names of both operands' layouts. The function's fact
+  `layouts` has the layouts by name.
+- `vector`: the axis, and the width in elements, of wide accesses.
 - `offset` and `fence`: the place in shared memory, in bytes, and whether it may still be in use.
 
-Most operations name the `intrinsic` that they become, which `emit/generic.py` writes. The others have emitters of their
-own.
+Most operations name the `intrinsic` that they become, and `emit/generic.py` writes its call. The others have emitters
+of their own.
 """
 
 from cutile.backend.cuda.ops import memory, mma, pipeline, private, roles

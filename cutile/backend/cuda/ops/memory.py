@@ -1,10 +1,10 @@
 """Memory: stores, layouts, barriers, assertions, copies by `cp.async` and by TMA.
 
-All threads of a block take part, but for copies by the tensor memory accelerator (TMA), which one thread begins.
+All threads of a block take part, except in copies by the tensor memory accelerator (TMA), which one thread begins.
 
-A copy by `cp.async` goes to stage `iteration % stages` of a place in shared memory. The attribute `stage` has the
-place's first byte, counted from the loop's reservation (the attribute `offset`), its stages, and the bytes from stage
-to stage.
+A copy by `cp.async` goes to stage `iteration % stages` of a place in shared memory. The attribute `stage` describes the
+place: its first byte, its number of stages, and the bytes from stage to stage. The first byte is counted from the
+loop's reservation (the attribute `offset`).
 """
 
 from cutile.backend.cuda.ops.pipeline import A_BUFFER, A_PIPELINE, PLACE, SCRATCH
@@ -62,7 +62,7 @@ __all__ = (
 class Again(Op, name="cuda.again", effect=Effect.WRITE):
     """The same tile, which the compiler takes for another one.
 
-    Values that depend on it are then computed anew, and need no registers in between.
+    Values that depend on it are then computed anew, and occupy no registers until then.
     """
 
     x: Value = operand(ANY_TILE)
@@ -91,7 +91,7 @@ class RowQuotient(Op, name="cuda.row_quotient"):
 
 
 class NegativeExp(Op, name="cuda.negative_exp"):
-    """`e ** -x`, fast if no element is below 0 or has a result that is not normal."""
+    """`e ** -x`, fast if every element is 0 or more and every result a normal number."""
 
     x: Value = operand(ANY_TILE)
     intrinsic = Intrinsic("math.negative_exp", ("count",))
@@ -160,7 +160,8 @@ class RowExpUnit(Op, name="cuda.row_exp_unit"):
 class Compact(Op, name="cuda.compact", effect=Effect.WRITE):
     """Put the elements of a tile whose mask holds side by side in shared memory.
 
-    Their number lies there too, behind the tile's room and `counts` counts.
+    Behind the room for the whole tile lie counts, and behind these the number of the elements
+    (`intrinsics/compaction.py`).
     """
 
     value: Value = operand(ANY_TILE)
@@ -171,7 +172,7 @@ class Compact(Op, name="cuda.compact", effect=Effect.WRITE):
 
 
 class StoreCompacted(Op, name="cuda.store_compacted", effect=Effect.WRITE):
-    """Write the elements that a `Compact` has put together.
+    """Write the elements that a `Compact` has put side by side.
 
     The first goes to index `first` of the array at `base`. Indices below 0, or from `limit` on, are dropped. `extent`
     is the size of the tile that was compacted.
@@ -201,7 +202,8 @@ class Store(Op, name="cuda.store", effect=Effect.WRITE):
 class AddTile(Op, name="cuda.add_tile", effect=Effect.WRITE):
     """Add a tile to the elements at a tile index, each atomically.
 
-    Elements past the edges are dropped. Other thread blocks may add there too; nobody reads there during the launch.
+    Elements past the edges are dropped. Other thread blocks may add to the same elements. Nobody reads them during the
+    launch.
     """
 
     x: Value = operand(ANY_MUT)
@@ -210,7 +212,7 @@ class AddTile(Op, name="cuda.add_tile", effect=Effect.WRITE):
 
     @property
     def starts(self) -> tuple[Value, ...]:
-        """The index, by the name that stores of views have for it."""
+        """The index, under the name that a `store_view` has for it."""
         return self.index
 
     def infer(self) -> tuple[Type, ...]:
@@ -246,8 +248,8 @@ class Barrier(Op, name="cuda.barrier", effect=Effect.WRITE):
 class ConvertLayout(Op, name="cuda.convert_layout"):
     """The same tile in another layout.
 
-    The attribute `how` says in which way: by other names for registers ("take"), by shuffles of four lanes
-    ("exchange"), or through shared memory, element by element ("move") or in wide accesses ("swizzle").
+    The attribute `how` names the way: by other names for registers ("take"), by shuffles among four lanes ("exchange"),
+    or through shared memory, element by element ("move") or in wide accesses ("swizzle").
     """
 
     x: Value = operand(ANY_TILE)
@@ -268,8 +270,8 @@ class FailUnless(Op, name="cuda.fail_unless", effect=Effect.WRITE):
         where: the kernel, the file, the line and its text.
         site: the assertion's number in the kernel.
         thread: that writes the report.
-        leaves: the thread block ends, with all its threads. Else a flag in shared memory, the last of `rest`, is set;
-            all threads go on, so that none waits for one that has left.
+        leaves: the thread block ends, with all its threads. Else a flag in shared memory is set, which is the last of
+            `rest`. All threads go on, so that none waits for one that has left.
     """
 
     condition: Value = operand(SCALAR_BOOL)
@@ -297,7 +299,7 @@ class FailUnless(Op, name="cuda.fail_unless", effect=Effect.WRITE):
 class Failed(Op, name="cuda.failed", effect=Effect.WRITE):
     """Whether an assertion of this thread block has failed, by `flag`.
 
-    It sees assertions that the producer made ahead of the arrivals for which this warp has waited.
+    It covers the assertions that the producer has tested ahead of the arrivals for which this warp has waited.
     """
 
     intrinsic = Intrinsic("debug.has_failed", facts=("flag",))
@@ -308,7 +310,7 @@ class Failed(Op, name="cuda.failed", effect=Effect.WRITE):
 
 
 Stages = tuple[int, int, int]
-"""The first byte, the stages, the bytes from stage to stage."""
+"""The first byte, the number of stages, the bytes from stage to stage."""
 
 
 class StageTile(Op, name="cuda.stage_tile", effect=Effect.WRITE):
@@ -316,12 +318,12 @@ class StageTile(Op, name="cuda.stage_tile", effect=Effect.WRITE):
 
     Attributes:
         x, index, steps, limited: as of a `load_view`.
-        iteration: whose stage the tile goes to.
+        iteration: its stage is the one to which the tile goes.
         shape: of the tile.
         strides: the element at coordinates `c` lies `sum(c * strides)` elements into the stage.
         stage: the place.
-        held: the row stays for the whole kernel; each of its slices has a stage of its own.
-        copies: a held row by so many bulk copies of equal parts.
+        held: the tile is a row that stays for the whole kernel; each of its slices has a stage of its own.
+        copies: number of bulk copies of equal size that bring a held row; 0 for copies by `cp.async`.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -340,7 +342,7 @@ class StageTile(Op, name="cuda.stage_tile", effect=Effect.WRITE):
 
 
 class StageCommit(Op, name="cuda.stage_commit", effect=Effect.WRITE):
-    """Make one group of the copies begun since the last commit."""
+    """Make the copies begun since the last commit one group."""
 
     intrinsic = Intrinsic("stage.commit")
 
@@ -367,8 +369,8 @@ class SliceWait(Op, name="cuda.slice_wait", effect=Effect.WRITE):
 
     Attributes:
         part: the number of the slice.
-        later: by `cp.async`, the groups that are begun behind the slice's, for each slice.
-        bulk: by bulk copies. Then the fact `counter` says where the barriers of the slices are.
+        later: for copies by `cp.async`: for each slice, the number of groups that are begun behind the slice's group.
+        bulk: bulk copies bring the row. Then the attribute `counter` says where the barriers of the slices are.
     """
 
     part: Value = operand(SCALAR_INT)
@@ -436,7 +438,7 @@ class StagedMma(Op, name="cuda.staged_mma", effect=Effect.READ):
 
     Attributes:
         acc: the sums.
-        iteration: whose stages the operands are in.
+        iteration: its stages have the operands.
         dtype, other: of the left and of the right operand.
         depth: elements along K.
         swaps: whether each operand lies transposed.
@@ -480,7 +482,7 @@ class TmaLoad(Op, name="cuda.tma_load", effect=Effect.WRITE):
         axis: the contiguous one.
         cluster: blocks that share the tile. Each loads a part for all of them: some panels, or some rows of each.
         steps: elements from tile to tile along each axis, if tiles do not lie side by side.
-        shape: the tile's, if the buffer was reserved for another shape with the same layout in shared memory.
+        shape: the tile's shape, if the buffer was reserved for another shape with the same layout in shared memory.
         shared_along: axes of the grid along which tile blocks load the same tile. If the grid has one tile block along
             each of them, the tile is read only once, and the L2 cache evicts it first. None: no hint to the cache.
     """
@@ -505,16 +507,18 @@ class TmaStore(Op, name="cuda.tma_store", effect=Effect.WRITE):
     """Write a tile at a tile index through shared memory.
 
     Elements past the edges are dropped. Each warp writes its own rows to shared memory, `span` columns at a time, and
-    TMA stores them. The `buffers` places of `through` take turns: a warp waits only before it writes a place again.
+    TMA stores them. A warp's `buffers` places in `through` take turns: the warp waits only before it writes to a place
+    again.
 
     Attributes:
         map: the parameter that has the tensor's descriptor.
         packed: the value is words of two elements each.
         dropped: a tile whose first index is below zero is not stored.
-        shape: the tile's in the tensor, if the value's rows are several axes there.
+        shape: the tile's shape in the tensor, if the value's rows are several axes there.
         transposed: a warp has 16 columns, of which `span` rows at a time are stored.
-        adds: the elements, of f32, are added to the tensor's, each atomically.
-        part: an addition in two operations: "write" writes to shared memory, "begin" is the fence and TMA's addition.
+        adds: the elements, f32, are added to the tensor's elements, each atomically.
+        part: for an addition in two operations: "write" writes to shared memory, "begin" is the fence and TMA's
+            addition. Empty for one operation.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -536,7 +540,7 @@ class TmaStore(Op, name="cuda.tma_store", effect=Effect.WRITE):
 class TmaStoreWait(Op, name="cuda.tma_store_wait", effect=Effect.WRITE):
     """Wait until TMA has read all places from which it stores.
 
-    A block that ends before gives up its shared memory.
+    A block that ended earlier would give up its shared memory while TMA reads it.
     """
 
     intrinsic = Intrinsic("tma.store_wait")

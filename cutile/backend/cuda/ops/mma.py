@@ -21,7 +21,7 @@ __all__ = (
 
 
 class Undef(Op, name="cuda.undef", effect=Effect.WRITE):
-    """A tile of registers with any values: sums that the first product replaces.
+    """A tile in registers with any values: sums that the first product replaces.
 
     Its effect keeps passes from merging two of them, which are different registers.
     """
@@ -46,7 +46,7 @@ class ZeroUnless(Op, name="cuda.zero_unless", effect=Effect.WRITE):
 
 
 class OptimizationBarrier(Op, name="cuda.optimization_barrier", effect=Effect.WRITE):
-    """The same tile, whose origin is hidden from the compiler: it is not recomputed."""
+    """The same tile, which the compiler cannot recompute: its origin is hidden."""
 
     intrinsic = Intrinsic("wgmma.optimization_barrier", facts=("dtype", "count"))
     x: Value = operand(ANY_TILE)
@@ -76,22 +76,22 @@ class Subtile(Op, name="cuda.subtile"):
 class Dot(Op, name="cuda.dot", effect=Effect.WRITE):
     """Begin to multiply by warpgroups (`wgmma`), and to add to sums, if any.
 
-    Only behind a `DotWait` may the result be read, the stages be released and the registers be written.
+    The result may be read, the stages released and the registers written only behind a `DotWait`.
 
     Attributes:
         right: the right operand's buffer.
         counter: of its stage.
         rest: the left operand: a buffer and the counter of its stage, or a tile in registers. Then the sums, unless the
-            product is `fresh`. Then, if it `replaces`, a bool: whether it adds to the sums or replaces them.
+            product is `fresh`. Then, if it `replaces`, a bool: true to add to the sums, false to replace them.
         left_dtype, right_dtype, acc_dtype: of the operands and of the sums.
         shape: of the sums.
         depth: elements along K.
         from_registers: the left operand is a tile in registers.
         fresh: there are no sums to add to.
-        replaces: a flag decides whether the product replaces the sums.
+        replaces: a flag decides whether the product adds to the sums or replaces them.
         left_k_major, right_k_major: whether an operand in shared memory is contiguous along the product's K. Two
-            products that read one buffer need not agree.
-        left_first, right_first: the depth of each operand's tile at which the product begins.
+            products that read the same buffer may differ in this.
+        left_first, right_first: the element along K of each operand's tile at which the product begins.
         promote_columns: columns of a partial accumulator, which is waited for and added in f32; 0 for none.
         a_from_registers: the left operand lies across K, and threads read it (`pipeline/accumulators.py`).
     """
@@ -165,11 +165,11 @@ class DotWait(Op, name="cuda.dot_wait", effect=Effect.WRITE):
     """Wait until at most `pending` products that began later are under way.
 
     Attributes:
-        acc: the product's result; the result of the wait is the same tile, which may be read.
-        left: the registers that the product reads: they stay as they are until here.
-        pending: products.
-        groups: groups (`wgmma.commit_group`) of each product.
-        goes_on: a later product adds to the result, which must not be read yet: only the stages may be released.
+        acc: the product's result. The result of the wait is the same tile, which may be read.
+        left: the registers that the product reads: they are not changed until here.
+        pending: number of products.
+        groups: number of groups (`wgmma.commit_group`) of each product.
+        goes_on: a later product adds to the result. So the result must not be read yet, but stages may be released.
     """
 
     acc: Value = operand(NUMBER_TILE)
@@ -185,7 +185,7 @@ class DotWait(Op, name="cuda.dot_wait", effect=Effect.WRITE):
 class SimtMma(Op, name="cuda.simt_mma", effect=Effect.READ):
     """Add the product of a stage's operands to `acc`, by fused multiply-adds of f32.
 
-    Behind it, a warp has read all its elements of the stage.
+    When it is over, a warp has read all elements that it needs of the stage.
     """
 
     acc: Value = operand(NUMBER_TILE)

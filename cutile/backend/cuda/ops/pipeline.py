@@ -7,8 +7,8 @@
 
 A pipeline has two barriers for each stage: the bytes of a copy arrive on `full`, and consumers arrive on `empty`. A
 stage counter `t` names stage `t % stages`, and the phase `t // stages` to wait for (PTX ISA, "Phase of the mbarrier
-object"). The attribute `offset` is a resource's place in shared memory, in bytes; a buffer's `stage_bytes` are those
-from stage to stage.
+object"). The attribute `offset` is a resource's place in shared memory, in bytes. A buffer's attribute `stage_bytes` is
+the distance from stage to stage.
 """
 
 from collections.abc import Sequence
@@ -50,8 +50,8 @@ class BufferType(ResourceType, head="buffer"):
     Attributes:
         dtype: of its elements.
         shape: of the tile, in the tensor's order of axes.
-        smem_layout: its layout in shared memory: the fields of `smem_layout.SmemLayout`.
-        stages: how many places there are.
+        smem_layout: the tile's layout in shared memory: the fields of `smem_layout.SmemLayout`.
+        stages: number of places.
     """
 
     dtype: DTypeLike
@@ -65,9 +65,9 @@ class PipelineType(ResourceType, head="pipeline"):
     """The barriers of the stages of some buffers.
 
     Attributes:
-        stages: of each buffer.
-        arrivals: that complete a phase of `empty`.
-        cluster: thread blocks whose consumers release a stage together.
+        stages: number of stages of each buffer.
+        arrivals: number of arrivals that complete a phase of `empty`.
+        cluster: number of thread blocks whose consumers release a stage together.
     """
 
     stages: int
@@ -80,8 +80,8 @@ class BarriersType(ResourceType, head="barriers"):
     """Barriers that are not a pipeline's, such as the order barrier of ping-pong.
 
     Attributes:
-        count: of barriers.
-        arrivals: that complete a phase of each.
+        count: number of barriers.
+        arrivals: number of arrivals that complete a phase of each.
     """
 
     count: int
@@ -90,7 +90,7 @@ class BarriersType(ResourceType, head="barriers"):
 
 @dataclass(frozen=True)
 class ScratchType(ResourceType, head="scratch"):
-    """Shared memory for any use: each operation that takes it says for which.
+    """Shared memory for any use: each operation that takes it has a use for it.
 
     Attributes:
         nbytes: its size.
@@ -109,7 +109,7 @@ STARTED = Constraint(
 PLACE = Constraint("a buffer or scratch memory", lambda t: isinstance(t, BufferType | ScratchType))
 
 
-# An effect, for all operations that reserve: passes would merge two resources with equal attributes.
+# All operations that reserve memory have an effect: else passes would merge two resources with equal attributes.
 class Buffer(Op, name="cuda.buffer", effect=Effect.WRITE):
     """Reserve a buffer."""
 
@@ -160,7 +160,8 @@ RESOURCES = (Buffer, Pipeline, Barriers, Scratch)
 class BarriersStart(Op, name="cuda.barriers_start", effect=Effect.WRITE):
     """Set up barriers, of pipelines and others; clear a flag in scratch memory.
 
-    All threads of the block see them behind it. In a `cluster`, all threads see them behind a `ClusterStart`.
+    Behind this operation all threads of the block see the barriers. In a `cluster`, threads see them behind a
+    `ClusterStart`.
     """
 
     of: tuple[Value, ...] = operands(STARTED)
@@ -240,9 +241,9 @@ class PipelineRelease(Op, name="cuda.pipeline_release", effect=Effect.WRITE):
 class OrderBarrierWait(Op, name="cuda.order_barrier_wait", effect=Effect.WRITE):
     """Wait until the other warpgroup has begun all products of its tile block.
 
-    For ping-pong kernels, whose warpgroups have tile blocks of their own. Only behind it this warpgroup may wait for
-    its stages: before, a parity would not tell their phases from earlier ones. `number` is the tile block's, `step`
-    leads from one of the warpgroup's tile blocks to its next.
+    It is for ping-pong kernels, whose warpgroups have tile blocks of their own. This warpgroup may wait for its stages
+    only behind it: before, a parity would not tell their phases from earlier ones. `number` is the tile block's number,
+    `step` the distance to the warpgroup's next tile block.
     """
 
     intrinsic = Intrinsic("pipeline.order_wait")
@@ -256,7 +257,7 @@ class OrderBarrierWait(Op, name="cuda.order_barrier_wait", effect=Effect.WRITE):
 
 
 class OrderBarrierArrive(Op, name="cuda.order_barrier_arrive", effect=Effect.WRITE):
-    """Let the other warpgroup begin: all products of this tile block have begun.
+    """Let the other warpgroup begin: all products of this one's tile block have begun.
 
     Every warp arrives: a late warp could otherwise miss a full phase of the barrier. See `OrderBarrierWait`.
     """
@@ -272,7 +273,7 @@ class ReadBuffer(Op, name="cuda.read_buffer", effect=Effect.WRITE):
     """The tile in a stage of a buffer, in registers.
 
     Each thread reads its own elements, so each warp releases the stage for itself. `axis` is the contiguous one. If the
-    tile is a single element, `place` is its index along that axis: the stage has the aligned group around it.
+    tile is a single element, `place` has its index along that axis: the stage has the aligned group around the element.
     """
 
     buffer: Value = operand(A_BUFFER)
@@ -283,10 +284,10 @@ class ReadBuffer(Op, name="cuda.read_buffer", effect=Effect.WRITE):
     def infer(self) -> tuple[Type, ...]:
         kind = self.buffer.type
         if not isinstance(kind, BufferType):
-            raise IRError(f"read_stage: expected a buffer, got {kind}")
+            raise IRError(f"{self.name}: expected a buffer, got {kind}")
         return (TileType(kind.dtype, kind.shape),)
 
 
 def buffer_types(values: Sequence[Value]) -> tuple[BufferType, ...]:
-    """The types of buffers."""
+    """The types of those values that are buffers."""
     return tuple(value.type for value in values if isinstance(value.type, BufferType))

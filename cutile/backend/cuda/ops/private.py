@@ -1,6 +1,6 @@
 """Sums that a thread block keeps in shared memory until its end, and long rows.
 
-`extent` is the number of elements that are summed; the kernel tests when it runs whether they fit. Rows lie in shared
+`extent` is the number of elements that have sums; the kernel tests when it runs whether these fit. Rows lie in shared
 memory as they were loaded (`held_rows.py`), or are spread over the blocks of a cluster (`long_rows.py`).
 """
 
@@ -52,11 +52,11 @@ class PrivateUpdate(Op, name="cuda.private_update", effect=Effect.WRITE):
 
     Attributes:
         index: of the elements; an index outside of `extent` adds nothing.
-        value: what is added.
+        value: the numbers that are added.
         base: the address of the first element.
-        extent: how many elements there are.
-        conditions: masks; if `limited`, the number of the tile's first elements that add comes before them.
-        limited: whether there is such a number.
+        extent: the number of elements.
+        conditions: masks. If `limited`, a limit comes first: only so many of the tile's first elements add.
+        limited: whether there is such a limit.
     """
 
     index: Value = operand(INT_TILE)
@@ -71,7 +71,7 @@ class PrivateUpdate(Op, name="cuda.private_update", effect=Effect.WRITE):
 
 
 class PrivateEnd(Op, name="cuda.private_end", effect=Effect.WRITE):
-    """Add the block's sums to the elements."""
+    """Add the block's sums to the elements in global memory."""
 
     base: Value = operand(SCALAR_INT)
     extent: Value = operand(SCALAR_INT)
@@ -84,15 +84,16 @@ class HoldRow(Op, name="cuda.hold_row", effect=Effect.WRITE):
     """Begin to copy the tile at a tile index to shared memory.
 
     It lies there in `parts` slices, each as a thread block reads it, with zeros past the tensor's edges. Each thread
-    copies the elements that it reads, so none waits for another. The first pass over the row waits for the slices.
+    copies the elements that it reads, so none waits for another. Bulk copies are the exception: one thread begins them
+    for all. The first pass over the row waits for the slices.
 
     Attributes:
         x: the tensor.
         index: of the tile.
-        row: a number, by which slices name the row.
+        row: the number by which slices name the row.
         shape: of a slice.
         axis: along which the slices follow each other.
-        parts: how many slices there are.
+        parts: number of slices.
         bulk_copies: number of bulk copies, if the row is one stretch of memory: one, or one for each slice; 0 for none.
     """
 
@@ -118,8 +119,8 @@ class HeldPlace:
         start: of the first slice, in bytes.
         nbytes: of a slice.
         counter: where the barriers of bulk copies are, in bytes; None for copies by `cp.async`.
-        group: of the first slice, among the groups of `cp.async`.
-        copies: number of bulk copies.
+        group: the number of the first slice's group among the groups of `cp.async`.
+        copies: number of bulk copies; 0 for copies by `cp.async`.
     """
 
     shape: tuple[int, ...]
@@ -137,7 +138,7 @@ class HeldSlice(Op, name="cuda.held_slice", effect=Effect.READ):
     Attributes:
         row: the number of the row.
         shape: of the slice, or of the whole row.
-        arriving: its copy may be under way; the read waits for it.
+        arriving: whether its copy may be under way: then the read waits for it.
     """
 
     loads = True
@@ -152,7 +153,7 @@ class HeldSlice(Op, name="cuda.held_slice", effect=Effect.READ):
 
 
 class ClusterRank(Op, name="cuda.cluster_rank"):
-    """This thread block's number in its cluster, which is also that of its slice."""
+    """This thread block's number in its cluster, which is also its slice's number."""
 
     intrinsic = Intrinsic("grid.cluster_rank")
 
@@ -163,7 +164,8 @@ class ClusterRank(Op, name="cuda.cluster_rank"):
 class ClusterTileBlockId(Op, name="cuda.cluster_tile_block_id"):
     """The tile block's index along an axis of the grid.
 
-    `blocks` thread blocks share one tile block. `alone`: a grid of a single axis is tested for, and needs no division.
+    `blocks` thread blocks share one tile block. `alone`: the kernel tests for a grid of a single axis, which needs no
+    division.
     """
 
     intrinsic = Intrinsic("grid.tile_block_id", ("axis",), stem="tile_block_id_{axis}", call=GRID_NAMES[1:])
@@ -178,8 +180,8 @@ class ClusterTileBlockId(Op, name="cuda.cluster_tile_block_id"):
 class ClusterArrive(Op, name="cuda.cluster_arrive", effect=Effect.WRITE):
     """Set up a barrier for each reduction, and arrive on the cluster's barrier.
 
-    The first `ClusterReduce` waits for all blocks' arrivals: others write to a block's shared memory only while it
-    runs.
+    The first `ClusterReduce` waits for all blocks' arrivals: the others may write to a block's shared memory only while
+    it runs.
     """
 
     reductions: int = attribute()
@@ -193,8 +195,8 @@ class ClusterReduce(Op, name="cuda.cluster_reduce", effect=Effect.WRITE):
 
     Attributes:
         kind: the reduction's name.
-        blocks: of the cluster.
-        number: of the reductions ahead of this one. The first waits until all blocks have arrived (`ClusterArrive`).
+        blocks: number of blocks in the cluster.
+        number: number of reductions ahead of this one. The first waits until all blocks have arrived (`ClusterArrive`).
     """
 
     x: Value = operand(NUMBER_TILE)

@@ -2,13 +2,13 @@
 
 Split-K divides the K iterations of a tile among thread blocks:
 
-    %splits = cuda.k_splits(%tiles, %start, %stop, %step) {...}             how many thread blocks share a tile
-    %tile, %split, %start, %stop = cuda.work_unit(%unit, ..., %splits)      what one of them does of it
+    %splits = cuda.k_splits(%tiles, %start, %stop, %step) {...}             the number of thread blocks of each tile
+    %tile, %split, %start, %stop = cuda.work_unit(%unit, ..., %splits)      the part that one of them does
 
 The partial sums meet in a workspace in global memory (`Fixup`), or in the shared memory of a cluster
 (`ScatterPartials`, `ReducePartials`).
 
-Waits and changes of registers have `Effect.WRITE`, though they write no memory: they stay, and in their order.
+Waits and `SetMaxRegisters` have `Effect.WRITE`, though they write no memory: so passes keep them, in their order.
 """
 
 from cutile.backend.common.abi import GRID_NAMES, WORKSPACE
@@ -44,9 +44,9 @@ __all__ = (
 class Roles(Op, name="cuda.roles"):
     """Two roles for the warps of a thread block: consumers, and the producer.
 
-    The first `4 * warpgroups` warps are the consumers, whose threads have the numbers that layouts count with. The last
-    four are the producer. One thread issues its loads; there are four warps, as `setmaxnreg` acts on whole warpgroups
-    (PTX ISA, "setmaxnreg").
+    The first `4 * warpgroups` warps are the consumers: layouts number threads from 0, and these are the threads that
+    hold tiles. The last four warps are the producer. One thread issues its loads; there are four warps since
+    `setmaxnreg` acts on whole warpgroups (PTX ISA, "setmaxnreg").
     """
 
     producer: Block = region()
@@ -63,7 +63,8 @@ class GridDependencyWait(Op, name="cuda.grid_dependency_wait", effect=Effect.WRI
     It also lets the next kernel start, whose own wait lasts until this one has ended. Code before this operation must
     not touch memory that the kernels ahead write.
 
-    `most_blocks`: a grid of more thread blocks waits alone, and its end lets the next kernel start. 0: of any number.
+    `most_blocks`: a grid of more thread blocks only waits, and its end lets the next kernel start. Another grid lets it
+    start ahead of its own wait. 0: a grid of any size lets it start behind its own wait.
     """
 
     intrinsic = Intrinsic("roles.grid_dependency_wait")
@@ -112,7 +113,7 @@ class WarpgroupIndex(Op, name="cuda.warpgroup_index"):
 class FirstTile(Op, name="cuda.first_tile"):
     """Number of the first tile block of a thread block, cluster or warpgroup.
 
-    The warpgroup's in a ping-pong kernel: `pingpong` is the number of warpgroups with tile blocks of their own.
+    It is the warpgroup's in a ping-pong kernel: `pingpong` is the number of warpgroups with tile blocks of their own.
     """
 
     intrinsic = Intrinsic("roles.first_tile", facts=("cluster",))
@@ -126,7 +127,8 @@ class FirstTile(Op, name="cuda.first_tile"):
 class TileStep(Op, name="cuda.tile_step"):
     """The distance from one tile block to the next of the same warps.
 
-    The number of thread blocks (or clusters) in the grid, times the warpgroups with tile blocks of their own.
+    It is the number of thread blocks (or clusters) in the grid, times the number of warpgroups with tile blocks of
+    their own.
     """
 
     intrinsic = Intrinsic("roles.tile_step", facts=("cluster",))
@@ -156,7 +158,7 @@ class Uniform(Op, name="cuda.uniform"):
     """A number of the elected thread in a uniform register.
 
     TMA reads its operands from uniform registers. Without this operation the compiler loops over the lanes of the warp
-    around each copy. It has no effect, so that it may be moved, within the branch of the elected thread.
+    around each copy. The operation has no effect, so that passes may move it within the elected thread's branch.
     """
 
     intrinsic = Intrinsic("roles.uniform")
@@ -208,7 +210,7 @@ class TileIndex(Op, name="cuda.tile_index"):
         rows, columns: the numbers of two axes of the grid; the third is the slowest.
         group: rows of tile blocks in a band, which is traversed column by column.
         cluster: blocks of a cluster, which are neighbours along the axis `along`; `number` counts clusters.
-        backwards: along `axis` the last tile block comes first: where causal loops are longest.
+        backwards: along `axis` the last tile block comes first, since causal loops are longest there.
     """
 
     intrinsic = Intrinsic("roles.tile_index", facts=("axis",), stem="tile_index_{axis}", call=("number", *GRID_NAMES))
@@ -243,8 +245,8 @@ class TripCount(Op, name="cuda.trip_count"):
 class FirstIteration(Op, name="cuda.first_iteration"):
     """The first value of the stage counter of a ping-pong warpgroup.
 
-    It is the number of main-loop iterations of the warpgroups before it, each of which has a tile block of so many
-    `iterations`.
+    It is the number of main-loop iterations of the warpgroups before it. Each of them has a tile block of `iterations`
+    iterations.
     """
 
     intrinsic = Intrinsic("roles.first_iteration")
@@ -257,8 +259,8 @@ class FirstIteration(Op, name="cuda.first_iteration"):
 class KSplits(Op, name="cuda.k_splits"):
     """The number of splits of each tile's K iterations; 1 if the tiles fill the GPU.
 
-    Each split has `least` iterations or more. `whole`: the number is `most` or 1, and `most` only if the launch has a
-    thread block for each.
+    Each split has `least` iterations or more. `whole`: the number is `most` or 1. It is `most` only if the launch has
+    exactly one thread block for each split.
     """
 
     intrinsic = Intrinsic("split_k.splits", stem="k_splits")
@@ -277,8 +279,9 @@ class KSplits(Op, name="cuda.k_splits"):
 class WorkUnit(Op, name="cuda.work_unit"):
     """The tile and the split of work unit `unit`, and the split's iterations.
 
-    Results: the tile block, the split's number, and the bounds of its iterations. The splits of a tile block are
-    neighbours, and so are their iterations.
+    The results are the numbers of the tile block and of the split, and the bounds `start` and `stop` of the split's
+    iterations. The splits of a tile block are neighbours, and so are their iterations. `pieces` is the number of
+    splits.
     """
 
     intrinsic = Intrinsic("split_k.work_unit")
@@ -295,8 +298,8 @@ class WorkUnit(Op, name="cuda.work_unit"):
 class Fixup(Op, name="cuda.fixup", effect=Effect.WRITE):
     """The sums of all splits of a tile block, and whether this thread block has them.
 
-    With one split they are `x`. Else each split is written to the workspace, and the last thread block to arrive adds
-    them in the order of the splits.
+    With one split they are `x`. Else each split's sums are written to the workspace, and the last thread block to
+    arrive adds them in the order of the splits. `piece` is the number of this split, `pieces` the number of splits.
     """
 
     intrinsic = Intrinsic("split_k.fixup", facts=("dtype", "layout"), call=("x", WORKSPACE, "tile", "piece", "pieces"))
@@ -312,8 +315,8 @@ class Fixup(Op, name="cuda.fixup", effect=Effect.WRITE):
 class ScatterPartials(Op, name="cuda.scatter_partials", effect=Effect.WRITE):
     """Send partial sums to the blocks of the cluster, and wait for those sent here.
 
-    Thread block `i` of `blocks` adds up the subtiles `i`, `i + blocks` and so on of `parts`. They arrive in `place`; a
-    barrier of their own counts them. `limited`: as of `SendTile`.
+    Thread block `i` of `blocks` adds up the subtiles `i`, `i + blocks` and so on of `parts`. Its partial sums arrive in
+    `place`, and the barrier `arrived` counts their bytes. `limited`: as of `SendTile`.
     """
 
     intrinsic = Intrinsic(
@@ -333,8 +336,8 @@ class ScatterPartials(Op, name="cuda.scatter_partials", effect=Effect.WRITE):
 class ReducePartials(Op, name="cuda.reduce_partials", effect=Effect.READ):
     """Subtile `part` of `parts` of `x`, added up over the cluster's `blocks`.
 
-    The order is that of the splits. The partial sums are those that `ScatterPartials` sent to this block. `x` gives the
-    type alone: nothing of it is read. `place` is empty until the epilogue has its buffers.
+    The order is that of the splits. `ScatterPartials` has sent the partial sums to this block. `x` only gives the type:
+    its elements are not read. `place` is empty until the epilogue has its buffers.
     """
 
     intrinsic = Intrinsic(
