@@ -17,7 +17,7 @@ The checks go through the events that `protocol.py` reads from the lowered IR, i
   their order, show this for all warpgroups.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from cutile.backend.cuda.model.happens_before import Node, Order
 from cutile.backend.cuda.model.protocol import WARPS, Event, Protocol, ProtocolError, first_group
@@ -34,7 +34,8 @@ from cutile.backend.cuda.ops import (
     WriteOperand,
 )
 from cutile.backend.cuda.ops.pipeline import buffer_types
-from cutile.ir import Block, For, Function, If, Op, Value
+from cutile.backend.gpu.layout_assignment import carried_groups
+from cutile.ir import Block, Function, Op, Value
 from cutile.ops.view import StoreView
 
 
@@ -142,18 +143,18 @@ def _add_dependent(block: Block, dependent: set[Value]) -> None:
     for op in block.operations:
         for nested in op.regions:
             _add_dependent(nested, dependent)
-        if isinstance(op, For):
-            yielded = op.body.terminator.operands
-            arguments = op.body.arguments[1:]  # behind the induction variable
-            for initial, argument, end, result in zip(op.carried, arguments, yielded, op.results, strict=True):
-                if initial in dependent or end in dependent:
-                    dependent.update((argument, result))
-        elif isinstance(op, If):
-            yielded = zip(op.then.terminator.operands, op.orelse.terminator.operands, strict=True)
-            pairs = zip(op.results, yielded, strict=True)
-            dependent.update(result for result, pair in pairs if dependent.intersection(pair))
-        elif isinstance(op, Failed) or dependent.intersection(op.operands):
+        if isinstance(op, Failed) or (not op.regions and dependent.intersection(op.operands)):
             dependent.update(op.results)
+        for sources, variables in _variables(op):
+            if dependent.intersection(sources):
+                dependent.update(variables)
+
+
+def _variables(op: Op) -> Iterator[tuple[list[Value], list[Value]]]:
+    """For each variable of a loop or branch: the values that it may get; its arguments and its result."""
+    own = {*op.results, *(argument for block in op.regions for argument in block.arguments)}
+    for group in carried_groups(op):
+        yield [value for value in group if value not in own], [value for value in group if value in own]
 
 
 def check_sums(function: Function) -> None:
@@ -166,16 +167,29 @@ def check_sums(function: Function) -> None:
     """
     begun = {op.result for op in function.walk() if isinstance(op, Dot) or (isinstance(op, DotWait) and op.goes_on)}
     for op in reversed([*function.walk()]):  # inner loops first: their products may be under way behind them
-        for block in op.regions if isinstance(op, For | If) else ():
-            places = [place for place, value in enumerate(block.terminator.operands) if value in begun]
-            begun.update(op.results[place] for place in places)
-            begun.update(value for place in places for value in block.arguments[place + 1 : place + 2])
-    added = set[Value]()  # the sums that a product has added to
-    for op in function.walk():
+        for sources, variables in _variables(op):
+            if begun.intersection(sources):
+                begun.update(variables)
+    _check_sums_of(function.body, begun, set())
+
+
+def _check_sums_of(block: Block, begun: set[Value], added: set[Value]) -> set[Value]:
+    """Check one block, and return the sums that products have added to by its end.
+
+    Args:
+        block: what is checked.
+        begun: the sums of products that may be under way.
+        added: those that a product has added to ahead of the block.
+    """
+    for op in block.operations:
         read = begun.intersection(op.operands)
         if read & added or (read and not isinstance(op, Dot | DotWait) and not op.terminates):
             raise ProtocolError(f"{op.name} reads the sums of a product under way")
-        added |= read if isinstance(op, Dot) else set()
+        if isinstance(op, Dot):
+            added = added | read
+        # Only one block of a branch runs: what the one has added to, the other may.
+        added = added.union(*(_check_sums_of(nested, begun, added) for nested in op.regions))
+    return added
 
 
 def check_stores(function: Function) -> None:
