@@ -110,7 +110,8 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
     require(loop is None or len(users[value]) == 1, f"the {side} operand is used twice", Lack.ONE_USE)
     load, passed = source_of(value, definitions, reads_as_it_lies)
     for op in passed:
-        require(loop is None or len(users[op.operands[0]]) == 1, f"the {side} operand is used before it is {op.name}d")
+        done = op.name + ("d" if op.name.endswith("e") else "ed")
+        require(loop is None or len(users[op.operands[0]]) == 1, f"the {side} operand is used before it is {done}")
     along = k_axis if sum(isinstance(op, Permute) for op in passed) % 2 == 0 else 1 - k_axis
     first = _first_depth(passed, k_axis, definitions)
     require(loop is None or not any(isinstance(op, Extract) for op in passed), f"a part of the {side} operand is taken")

@@ -69,7 +69,8 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     roomy = [block for block in blocks if _held(block, dots, warpgroups) <= MAX_SUMS_AND_OPERANDS[warpgroups]]
     by_threads = reads_of(kernel, dots, roomy)
     for load, operand in by_threads.operands.items():
-        require(not operand.rounded, f"what {load.operands[0].name} is loaded as is rounded for products alone")
+        name = load.operands[0].name
+        require(not operand.rounded, f"threads read tiles of {name}, which TMA rounds to tf32 for products alone")
     anchors = anchors_of(kernel, dots, by_threads, warpgroups)
     layouts = _require_layouts(kernel, dots.values(), by_threads, anchors, warpgroups)
     # Where thread blocks share a multiprocessor there is no register reallocation: the producer's threads have as many
