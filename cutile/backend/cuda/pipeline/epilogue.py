@@ -68,7 +68,7 @@ def tma_stores_of(
     """The stores that TMA can carry out.
 
     These are stores of 16-bit tiles with the shape of an accumulator, to tensors that the kernel does not read, and
-    additions of whole accumulators. All go through the same buffers, so that all have the first one's shape there.
+    additions of whole accumulators. All stores go through the same buffers, and so have the first one's shape there.
     """
     sums = {dot.op.result: dot.accumulator for dot in dots.values()}
     joined = [op.result for op in kernel.order if isinstance(op, Cat) and len(op.result.tile.shape) == 2]

@@ -1,6 +1,6 @@
 """Stages that threads read.
 
-They hold operands that threads need too, and small tiles beside the operands of a loop.
+They hold operands that threads need as well, and small tiles beside the operands of a loop.
 
     a = load(x, k)                 the product reads it in shared memory,
     total += sum(a * a)            and threads read the same stage
@@ -39,7 +39,7 @@ class Reads:
 
     Attributes:
         operands: the loads, each with its layout in shared memory.
-        users: of each load, the operations that take the tile from registers.
+        users: by load, the operations that take the tile from registers.
         kept: operations between a load and a product whose results threads read too.
     """
 
@@ -91,7 +91,7 @@ def _product_beside(load: Op, block: Block, kernel: Kernel, dots: Mapping[Op, Do
 def _operand(load: LoadTile | LoadView, kernel: Kernel, product: Op | None) -> Operand | None:
     """A tile that TMA loads for threads alone; None where TMA cannot load it.
 
-    A single number is loaded so only if it is combined with the sums of a `product`, and its neighbours come with it.
+    TMA loads a single number only if it is combined with the sums of a `product`. The number's neighbours come with it.
     """
     try:
         tensor, shape = require_tma(load, kernel, "a tile"), load.shape
@@ -113,7 +113,7 @@ def _operand(load: LoadTile | LoadView, kernel: Kernel, product: Op | None) -> O
 def anchors_of(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads, warpgroups: int) -> list[tuple[Op, Layout]]:
     """The layouts of left operands that threads read or compute.
 
-    It is an accumulator's. Then the same threads have a row of the operand and the row of its sums.
+    They are accumulators' layouts: the same threads then have a row of the operand and the row of its sums.
     """
     anchors: list[tuple[Op, Layout]] = []
     for dot in dots.values():
