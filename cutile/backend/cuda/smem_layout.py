@@ -138,8 +138,7 @@ class SmemLayout:
 
     def part(self, blocks: int) -> tuple[int, int, int]:
         """One block's part: its panels, their rows, and the bytes from part to part."""
-        how = self.split(blocks)
-        if how == "panels":
+        if self.split(blocks) == "panels":
             return self.count // blocks, self.length, self.nbytes // blocks
         return self.count, self.length // blocks, self.panel_bytes // blocks
 

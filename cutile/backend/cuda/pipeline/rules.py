@@ -62,7 +62,7 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     warpgroups = _warpgroups(all_instructions)
     warps = options.num_worker_warps
     require(warps in (None, 4 * warpgroups), asked_for(Lack.WARPS, warps, f", the tiles have {4 * warpgroups}"))
-    dots: dict[Op, Dot] = {op: _dot(kernel, op, how, warpgroups) for op, how in all_instructions.items()}
+    dots: dict[Op, Dot] = {op: _dot(kernel, op, all_instructions[op], warpgroups) for op in all_instructions}
     blocks = list(blocks_of(kernel.function.body))
     _interleave(kernel, dots, warpgroups)
     _reuse_dead_accumulators(kernel, dots)
@@ -126,11 +126,11 @@ def drafted_plan(
 def _warpgroups(all_instructions: Mapping[Mma, Instructions]) -> int:
     """The number of warpgroups that share every product."""
     require(bool(all_instructions), "the kernel has no product")
-    for op, how in all_instructions.items():
+    for op, form in all_instructions.items():
         dtype = op.a.tile.dtype
-        require(how.atom is not None, f"there is no warpgroup product of {dtype} by {op.b.tile.dtype}", Lack.TF32)
-        require(how.by_instruction, f"an operand of {dtype} lies across K", Lack.K_MAJOR)
-    count = max(how.warpgroups for how in all_instructions.values())
+        require(form.atom is not None, f"there is no warpgroup product of {dtype} by {op.b.tile.dtype}", Lack.TF32)
+        require(form.by_instruction, f"an operand of {dtype} lies across K", Lack.K_MAJOR)
+    count = max(form.warpgroups for form in all_instructions.values())
     for op in all_instructions:
         rows, _ = op.acc.tile.shape
         require(_layout_of(op.acc, count) is not None, undivided(f"{rows} rows", f"{count} warpgroups"))
@@ -149,13 +149,13 @@ def _layout_of(value: Value, warpgroups: int, neighbours: int = 2) -> Layout | N
     return across_accumulator((rows, columns), warpgroups) if whole else None
 
 
-def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
+def _dot(kernel: Kernel, op: Mma, instructions: Instructions, warpgroups: int) -> Dot:
     """The plan of one product.
 
     Args:
         kernel: the kernel. Several of its products may read one load.
         op: the product.
-        how: its instructions.
+        instructions: its instructions.
         warpgroups: the warpgroups that share every product.
     """
     dtype, definitions = op.a.tile.dtype, kernel.definitions
@@ -178,7 +178,7 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
     # Sums that begin at zero with each product are added up in f32 by the kernel itself. So they need no partial
     # accumulators, which this plan does not have.
     by_itself = fresh and op.a.tile.shape[1] <= MAX_PROMOTE_DEPTH
-    require(not how.promotes or by_itself, f"sums of {dtype} are added up in f32 on the way")
+    require(not instructions.promotes or by_itself, f"sums of {dtype} are added up in f32 on the way")
     accumulator = _layout_of(op.acc, warpgroups)
     assert accumulator is not None  # `_warpgroups` has seen to it
     return Dot(op, left, right, accumulator, fresh, written=written)
