@@ -162,7 +162,7 @@ class Copier:
     def operation(self, op: Op) -> None:
         """Append the copy of an operation."""
         self.builder.current.operations.append(self.copy_of(op))
-        self.builder.location = op.location  # for operations that a subclass adds behind this one
+        self.builder.location = op.location  # for operations that a subclass adds after this one
 
     def copy_of(self, op: Op) -> Op:
         """The copy of an operation; its results take the place of the original's."""
@@ -187,7 +187,7 @@ class Rewriter(Copier):
         self._drop = drop
 
     def operation(self, op: Op) -> None:
-        """Append what the rule makes of an operation."""
+        """Append an operation's copy, or the operations by which the rule replaces it."""
         if self._drop is not None and self._drop(op):
             return
         copy = self.copy_of(op)

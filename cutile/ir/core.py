@@ -7,7 +7,7 @@ from them:
         x: Value = operand(FLOAT_TILE)
         flush_to_zero: bool = attribute(False)
 
-IR is a value once built: `Builder` makes it, `Rewriter` makes a changed copy, nothing else touches it.
+IR does not change once it is built: `Builder` makes it, and `Rewriter` makes changed copies.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def operand(constraint: Constraint = ANY_TILE) -> Any:
 def operands(constraint: Constraint | None = None) -> Any:
     """Declare trailing operands, any number of them.
 
-    A class has at most one such field, behind all fields of `operand`.
+    A class has at most one such field, after all fields of `operand`.
     """
     return _Field("operands", constraint)
 

@@ -87,7 +87,7 @@ def reach(function: Function) -> Function:
                 return _narrow(builder, value)
             if at < len(steps):
                 return _just_outside(builder, value, steps[at], (original, at) in not_negative)
-            return _narrow(builder, _at_most(builder, value))  # behind the indices come limits, in elements
+            return _narrow(builder, _at_most(builder, value))  # after the indices come limits, in elements
 
         index = tuple(in_reach(at, value) for at, value in enumerate(op.index))
         if index != op.index:

@@ -73,7 +73,7 @@ def exact_parts(
 
 
 class _Relaxed:
-    """The rule, and what it has done."""
+    """The rule, with a count of its replacements."""
 
     def __init__(self, function: Function, parts: frozenset[str], contracted: frozenset[DTypeLike]) -> None:
         self._parts = parts

@@ -153,7 +153,7 @@ class _Liveness:
     def _loop(self, op: For | While, used: set[int]) -> None:
         """Mark a loop.
 
-        A carried value is needed behind the loop, or by the next iteration, which may need further values, and so on.
+        A carried value is needed after the loop, or by the next iteration, which may need further values, and so on.
         """
         own = 1 if isinstance(op, For) else 0  # the loop variable is the first argument
         while True:

@@ -200,7 +200,7 @@ def conjuncts(mask: Value, definitions: Definitions) -> Iterator[Value]:
 class Compactions:
     """Lowers the stores of one kernel that compact.
 
-    Elements are put together right behind the scan that counts them, if they are computed ahead of it. Then no thread
+    Elements are put together right after the scan that counts them, if they are computed ahead of it. Then no thread
     holds them while it waits for the totals of the thread blocks before.
 
     Args:
@@ -218,7 +218,7 @@ class Compactions:
         self._places: dict[StorePointer, int] = {}
 
     def lowered(self, op: Op) -> None:
-        """Put elements together behind an operation, if it is the scan that counts them."""
+        """Put elements together after a lowered operation, if it counts them."""
         for store in self._early.get(op.results[0], ()) if isinstance(op, Scan) else ():
             self._compact(store)
 
@@ -253,7 +253,7 @@ class Compactions:
             context.converted(context.lowered[tile], context.layouts[tile], layout)
             for tile in (op.value, compaction.mask)
         ]
-        # Behind the elements lie the counts and their total, words of 4 bytes.
+        # After the elements lie the counts and their total, words of 4 bytes.
         size = room(op.value.tile.dtype, op.value.tile.size) + 4 * (_counts(layout) + 1)
         self._places[op] = context.smem.reserve(size)
         compact = Compact(value=tiles[0], mask=tiles[1])

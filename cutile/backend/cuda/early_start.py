@@ -1,6 +1,6 @@
 """Early starts of small kernels of graphs (programmatic dependent launch).
 
-These are kernels of one group of warps; those of specialised warps always start early (`warp_specialised.py`). In a
+These are kernels of one group of warps; kernels of specialised warps always start early (`warp_specialised.py`). In a
 graph of small kernels up to a third of the time passes between one kernel's end and the next one's first load (measured
 on an H200: with early starts a softmax of 8 x 1024 takes 1.2 us in place of 1.5, a copy 0.8 in place of 1.1).
 
@@ -8,7 +8,7 @@ on an H200: with early starts a softmax of 8 x 1024 takes 1.2 us in place of 1.5
     w = load_tile(weight)              w = load_tile(weight)
     ...                                m = reduce_max(t)
 
-All accesses stay behind the wait. The kernel ahead may write a tensor between this kernel's start and the wait. So
+All accesses stay after the wait. The kernel ahead may write a tensor between this kernel's start and the wait. So
 loads may not use `ld.global.nc`, which requires that nobody writes the memory while the kernel runs (PTX ISA). The
 compiler moves other loads over no barrier and no store. So this pass moves the loads to the front itself. It leaves a
 kernel alone where it cannot.
@@ -18,7 +18,7 @@ It also leaves kernels alone that
 - load single numbers beside tiles, unless they are indices of tiles: with plain loads ptxas has the numbers in uniform
   registers, and waits for them ahead of other loads, or converts a tile ahead of them. Cross entropy's gradient, which
   has three numbers for each row, took 1.16 times as long (H200);
-- have loops: most run so long that a microsecond is nothing, and one of them spilled behind a wait.
+- have loops: most run so long that a microsecond is nothing, and one of them spilled after a wait.
 """
 
 from collections.abc import Sequence

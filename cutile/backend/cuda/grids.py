@@ -44,14 +44,14 @@ class Report(Protocol):
 
 
 class GpuStream(Protocol):
-    """What a loaded kernel sees of the runtime: `cuda_async.Stream` satisfies it."""
+    """The part of the runtime that a loaded kernel sees. `cuda_async.Stream` has it."""
 
     sm_margin: int
     """Multiprocessors that kernels with a persistent grid leave free."""
 
     @property
     def device(self) -> Any:
-        """The stream's device: a key of what a kernel has loaded there."""
+        """The stream's device: the key by which a kernel keeps its loaded function."""
         ...
 
     def load_function(
@@ -230,7 +230,7 @@ class PersistentGrid:
         self.plain = self._cluster == 1 and not self._persistent and not has_workspace
 
     def blocks(self, tiles: int, limit: int) -> int:
-        """Thread blocks of a launch over so many tile blocks.
+        """Thread blocks of a launch.
 
         If the pieces of a tile block are a cluster, tile blocks are divided where that takes less time. The device runs
         thread blocks in rounds of `limit`. With `n` pieces, a round of whole tile blocks takes `n` times as long.
@@ -263,5 +263,5 @@ class PersistentGrid:
         return blocks
 
     def workspace(self, blocks: int) -> int:
-        """Bytes of workspace of a launch of so many thread blocks."""
+        """Bytes of workspace of a launch of `blocks` thread blocks."""
         return self._workspace + self._workspace_per_block * blocks

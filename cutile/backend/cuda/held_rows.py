@@ -13,7 +13,7 @@ A pass over a row ends at a reduction, and the next pass needs the row again. Re
 and spill if a thread has too few. Shared memory holds it as it was loaded: each pass reads it again, and repeats the
 operations between the load and its uses. A row that only one pass needs is loaded by that pass, and is not held.
 
-A reduction first folds slices, element by element. Threads and warps exchange the result once, behind the last slice.
+A reduction first folds slices, element by element. Threads and warps exchange the result once, after the last slice.
 """
 
 import math
@@ -48,7 +48,7 @@ from cutile.ops.view import LoadView
 MIN_COPY_BYTES = 4
 """Bytes of the narrowest copy (PTX ISA, `cp.async`)."""
 NARROW_BITS = 16
-"""Bits of an element that is cheap to hold: half of those of the f32 that is computed from it."""
+"""Bits of an element that is cheap to hold: half as many as of the f32 that is computed from it."""
 BULK_SINCE = 9
 """The first major compute capability with copies of any length by one thread (PTX ISA, `cp.async.bulk`)."""
 BULK_BYTES = 16
@@ -158,7 +158,7 @@ def _nbytes(load: Load) -> int:
 class _Passes:
     """The passes over the row, and which of them need an operation.
 
-    An operation's pass is the number of reductions that have to be done, one behind the other, ahead of it.
+    An operation's pass is the number of reductions that have to be done, one after the other, ahead of it.
 
     Attributes:
         number: by operation, the first pass that can run it.
@@ -268,7 +268,7 @@ class _HeldRows(Copier):
         """Append the loop over the slices of the row, and its reductions.
 
         Tiles of the last slice may stay in registers for the next pass, which then begins with them. That slice stands
-        outside of the loop in both passes: behind it in the first one, ahead of it in the second.
+        outside of the loop in both passes: after it in the first one, ahead of it in the second.
         """
         builder, parts = self.builder, self._parts
         ends = self._passes.ends[number]
@@ -403,7 +403,7 @@ class _HeldRows(Copier):
             self.values[old] = new
 
     def _folded(self, op: Reduce, total: Value, dtype: DTypeLike) -> Value:
-        """The totals of a reduction, element by element, with those of this slice."""
+        """The totals of a reduction, folded with this slice element by element."""
         x = self.values[op.x]
         if x.tile.dtype is not dtype:
             x = self.builder.value(Convert(x=x, dtype=dtype))
@@ -503,7 +503,7 @@ def lower_hold_row(op: HoldRow, context: LoweringContext) -> None:
 
 
 def _whole(shape: Sequence[int], axis: int, parts: int) -> tuple[int, ...]:
-    """The shape of `parts` slices, one behind the other."""
+    """The shape of `parts` slices, one after the other."""
     return (*shape[:axis], parts * shape[axis], *shape[axis + 1 :])
 
 

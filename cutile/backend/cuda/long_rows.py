@@ -1,6 +1,6 @@
 """Long rows: where they wait while they are reduced, and their exponentials.
 
-A row is needed again behind its reduction. Until then it waits in registers, in the shared memory of one thread block
+A row is needed again after its reduction. Until then it waits in registers, in the shared memory of one thread block
 (`held_rows.py`), or in the shared memory of a cluster's thread blocks. The fewer bytes of a row a thread block has, the
 more thread blocks share a multiprocessor: some load and store while others reduce. In a cluster each thread block has a
 slice:
@@ -94,7 +94,7 @@ MAX_SPLIT = 4
 """Slices have equal extents, so their number divides the row. A number is sought below `MAX_SPLIT` times the least one:
 with more slices, threads have too few elements of each (`THREAD_ELEMENTS`)."""
 ROW_SUMS = "row_sums"
-"""The fact of a function that says what `fast_math` did to the sums of slices."""
+"""The fact of a function that lists the changes of `fast_math` to the sums of slices."""
 MIN_WORD_BITS = 32
 """Bits of the narrowest word that blocks send each other (PTX ISA, "st.async")."""
 
@@ -440,7 +440,7 @@ def power_sums(function: Function) -> Function:
 
     This is for rows that a thread adds up alone. `row_exp` has a fast path and an exact one, and chooses between them.
     On the fast path an exponential of bf16 ends with a multiplication, which one instruction does together with the
-    sum's addition. Behind the choice the compiler could not join the two.
+    sum's addition. After the choice the compiler could not join the two.
     """
     uses = Counter(value for op in function.walk() for value in op.operands)
     powers = {op.result: op for op in function.walk() if isinstance(op, RowExp) and uses[op.result] == 1}
@@ -579,9 +579,9 @@ def _extents(shape: Sequence[int]) -> list[int]:
 
 
 def _spread(axes: Axes, old: Sequence[int], new: Sequence[int], reshaped: bool) -> Axes | None:
-    """Axes behind a broadcast or a reshape.
+    """Axes after a broadcast or a reshape.
 
-    None behind a reshape that does more than add or drop axes of extent 1.
+    None after a reshape that does more than add or drop axes of extent 1.
     """
     if not reshaped:
         if len(old) != len(new):  # a number

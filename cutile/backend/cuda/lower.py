@@ -91,9 +91,9 @@ def with_half_steps(function: Function, products: set[Key]) -> Function:
 
 
 def _chain(value: Value, definitions: Mapping[Value, Op]) -> list[Op]:
-    """The load of an operand, then the permutations and conversions behind it.
+    """The load of an operand, then the permutations and conversions after it.
 
-    Empty where the operand has other operations behind its load. Empty also where the kernel may write the tensor: the
+    Empty where the operand has other operations after its load. Empty also where the kernel may write the tensor: the
     halves are loaded where the product stands, and a store may stand between the load and the product.
     """
     op, passed = source_of(value, definitions, lambda op: isinstance(op, Permute | Convert))

@@ -245,7 +245,7 @@ class LoweringContext(ABC):
 
     def map(self, op: Op, new_op: Op) -> None:
         """Take the results of `new_op` as the lowered values of the results of `op`."""
-        # Not strict: a loop that loads ahead has further results behind those of the source (`multistage.py`).
+        # Not strict: a loop that loads ahead has further results after those of the source (`multistage.py`).
         for old, new in zip(op.results, new_op.results, strict=False):
             new.name = old.name
             self.lowered[old] = new

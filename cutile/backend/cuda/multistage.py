@@ -111,7 +111,7 @@ class RunningLoop:
         operands = [*(context.lowered[value] for value in op.operands), *first_tiles, *counter]
         context.finish(op, op.copy_with(operands, [body], ()))
         if plan.stages:
-            # The operations behind the loop may use the same shared memory: no copy may be under way there, and no
+            # The operations after the loop may use the same shared memory: no copy may be under way there, and no
             # thread may still read a stage.
             builder.add(StageWait(pending=0, meet=plan.meets is not False))
             context.smem.end()
@@ -239,9 +239,9 @@ class RunningLoop:
     # Tiles that have arrived.
 
     def _meet(self) -> None:
-        """Begin further copies, behind the barrier of the iteration.
+        """Begin further copies, after the barrier of the iteration.
 
-        Behind it, other threads' copies and writes are visible, and other threads have read the stage that these copies
+        After it, other threads' copies and writes are visible, and other threads have read the stage that these copies
         fill.
         """
         self.met = True

@@ -53,7 +53,7 @@ class LoadAhead:
         load: the load.
         distance: iterations by which it is ahead. Until the number of stages is known, the author's latency, or 0.
         guards: the branches around it: each `if`, and whether the load is in its first block.
-        layout: the elements that each thread copies; where the tile goes to registers, those that it holds.
+        layout: the elements that each thread copies; where the tile goes to registers, the elements that it holds.
         vector: the axis along which copies are wide, and their elements; None where the tile goes to registers.
         strides: strides of the tile in a stage, in elements.
         nbytes: bytes of the tile in a stage.
@@ -96,7 +96,7 @@ class MultistagePlan:
         stage_bytes: bytes of one stage: of all tiles of one iteration.
         nbytes: bytes of all stages, and of the operands that are written from registers.
         meets: where threads meet at a barrier in each iteration, to see the copies of others: nowhere (False), at its
-            top (True), or behind the operands that are written for its first product (the product).
+            top (True), or after the operands that are written for its first product (the product).
         blocks: thread blocks on a multiprocessor that the shared memory is planned for; 0 leaves it open.
     """
 
@@ -111,7 +111,7 @@ class MultistagePlan:
 
     def stage_of(self, of: LoadAhead | Side) -> tuple[int, int, int]:
         """The stages of a load or an operand: first byte, number, bytes of each."""
-        if of.load is None:  # operands from registers lie behind the stages of loads
+        if of.load is None:  # operands from registers lie after the stages of loads
             return self.stages * self.stage_bytes + of.place, of.copies, of.stage.bytes
         return self.loads[of.load].place, self.stages, self.stage_bytes
 

@@ -3,7 +3,7 @@
 `row_passes` runs all passes, in this order:
 
 - `loads_first`: the loads of a stretch are begun before one of them is used;
-- `recompute`: a row waits for its reduction as it was loaded, and is computed anew behind the reduction;
+- `recompute`: a row waits for its reduction as it was loaded, and is computed anew after the reduction;
 - `row_quotients`: quotients of a row by one number are products with its reciprocal;
 - `negative_exps`: exponentials of elements less the row's largest one take fewer instructions;
 - `joined_products`: one multiplication makes both halves of a product.
@@ -257,7 +257,7 @@ compute it anew is slower (softmax of 4096 on an H200: 0.93 of a copy, 0.96 with
 NARROW_BITS = 16
 """Bits of an element at most that waits in fewer registers than the f32 that is computed from it."""
 
-# Operations that are repeated behind a reduction: each takes a few instructions.
+# Operations that are repeated after a reduction: each takes a few instructions.
 CHEAP = (Abs, Add, Convert, Exp, Exp2, Fma, Max, Min, Mul, Neg, RowExp, Select, Sub)
 
 
@@ -270,7 +270,7 @@ def recompute(function: Function, warps: int) -> Function:
                                                 y = u * rsqrt(s)
 
     A row waits until all threads have added up. As bf16 it takes half as many registers as the f32 that is computed
-    from it. So cheap operations are repeated behind the reduction. `again` is an optimisation barrier around the same
+    from it. So cheap operations are repeated after the reduction. `again` is an optimisation barrier around the same
     value. Without it the compiler would find that it has computed `u` before, as `t`.
     """
     if loaded_words(function, 32 * warps) > MAX_HELD_WORDS:
@@ -279,7 +279,7 @@ def recompute(function: Function, warps: int) -> Function:
 
 
 class _Recompute(Copier):
-    """The walk: behind a reduction, which ends a stretch, tiles are computed anew."""
+    """The walk: after a reduction, which ends a stretch, tiles are computed anew."""
 
     def __init__(self, function: Function, warps: int) -> None:
         super().__init__()
@@ -377,7 +377,7 @@ def joined_products(function: Function) -> Function:
     definitions = {value: op for op in function.walk() for value in op.results}
     low = {op.operands: op for op in function.walk() if isinstance(op, Mul) and _is_word_tile(op.result)}
     pairs = {op.operands for op in function.walk() if isinstance(op, MulHi) and op.operands in low}
-    # The values that are multiplied in pairs, directly or behind an exclusive or, as in a step of Philox.
+    # The values that are multiplied in pairs, directly or after an exclusive or, as in a step of Philox.
     multiplied: set[Value] = set()
     pending = [value for operands in pairs for value in operands]
     while pending:

@@ -1,6 +1,6 @@
 """Operands of `wgmma` in shared memory: swizzled panels, and their descriptors.
 
-TMA writes a tile as panels one behind the other. A panel is as wide as the swizzle (128, 64 or 32 bytes) along the axis
+TMA writes a tile as panels one after the other. A panel is as wide as the swizzle (128, 64 or 32 bytes) along the axis
 that is contiguous in memory, and as long as the tile along the other. The 16-byte pieces of a row are permuted by the
 row's number, so that eight neighbouring rows use no bank twice. `wgmma` reads panels directly, along either axis (PTX
 ISA, "Shared Memory Matrix Layout").

@@ -11,7 +11,7 @@ from cutile.dtypes import DTypeLike, f8e4m3fn, f8e5m2, f64, i8, tf32, u8
 BARRIER_BYTES = 8
 """Bytes of an mbarrier object."""
 F64_STEP = 4
-"""Elements along K that one instruction of f64 takes; of other types it takes `STEP_BYTES`."""
+"""Elements along K that one instruction of f64 takes. Instructions of other dtypes take `STEP_BYTES`."""
 VECTOR = 4
 """Elements of f32 that SIMT products read at once along K: 16 bytes."""
 

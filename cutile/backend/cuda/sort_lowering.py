@@ -82,7 +82,7 @@ class TopKRoom:
             network = sort_bytes(dtype, layout, axis)
             starts = spans([network, size * count])
             return cls(0, 0, 0, 0, 0, 0, starts[1], 0, count, starts[2])
-        # No candidate comes behind the k-th best of the groups' keys, so only threads of the k best groups hold any.
+        # No candidate comes after the k-th best of the groups' keys, so only threads of the k best groups hold any.
         capacity = min(layout.shape[axis], k * (layout.threads // groups) * layout.registers)
         sizes = [size * layout.threads, size * groups, size, u32.bits // 8, size * capacity, size * count]
         threads, bests, limit, counter, candidates, results, end = spans(sizes)

@@ -62,7 +62,7 @@ class Side:
 
     @property
     def rounds(self) -> bool:
-        """Whether it is f32 that is rounded to tf32 as it is read."""
+        """Whether the operand is of f32, and rounded to tf32 as it is read."""
         return any(isinstance(op, Convert) for op in self.passed)
 
 

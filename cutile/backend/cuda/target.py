@@ -141,7 +141,7 @@ class Refusal(str):
 
     Attributes:
         kind: what the kernel lacks.
-        detail: the reason alone, which the text has behind a colon; the whole text where it has none.
+        detail: the reason alone, which the text has after a colon; the whole text where it has none.
     """
 
     __slots__ = ("detail", "kind")
@@ -191,7 +191,7 @@ def asked_for(kind: Lack, number: int | None, more: str = "", detail: str = "") 
     Args:
         kind: the option.
         number: its number.
-        more: the rest of the text, behind "are asked for".
+        more: the rest of the text, after "are asked for".
         detail: the reason (`Refusal.detail`).
     """
     return Refusal(f"{number} {kind.value} are asked for{more}", kind, detail)
@@ -202,8 +202,8 @@ def would_hold(sums: int, room: str, whose: str = "") -> Refusal:
 
     Args:
         sums: accumulator registers that a thread would hold.
-        room: the rest of the text: what it has room for.
-        whose: which threads these are, behind "a thread".
+        room: the rest of the text, which says how many it has room for.
+        whose: which threads these are, after "a thread".
     """
     return Refusal(f"a thread{whose} would hold {sums} sums{room}", Lack.REGISTERS)
 
@@ -212,7 +212,7 @@ def depends_on(what: str, *, asserts: bool) -> Refusal:
     """The refusal of an index or an assertion that needs more than numbers.
 
     Args:
-        what: what the index or the assertion depends on.
+        what: the words for the thing that the index or the assertion depends on.
         asserts: whether the kernel has assertions; without any, an index is to blame.
     """
     kind = Lack.NO_ASSERTIONS if asserts else Lack.NUMBERS

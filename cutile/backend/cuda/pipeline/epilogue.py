@@ -92,7 +92,7 @@ def tma_stores_of(
 def only_store_of(kernel: Kernel, loop: For, warpgroups: int) -> TmaStore | None:
     """The one store of a kernel, if TMA can carry it out in the accumulator's layout.
 
-    It stores the tile block's own tile, behind the main loop. None for any other kernel.
+    It stores the tile block's own tile, after the main loop. None for any other kernel.
     """
     stores = [op for op in kernel.order if isinstance(op, StoreMut)]
     if len(stores) != 1 or stores[0] not in kernel.function.body.operations or _is_unfit(kernel, stores[0]):
@@ -431,7 +431,7 @@ class DelayedStore:
         def write_if_owed() -> None:
             builder.branch(owed, lambda: write_from(0))
 
-        # Nothing in the iterations before the first piece's, and nothing in those behind the last one's.
+        # Nothing in the iterations before the first piece's, and nothing in those after the last one's.
         builder.branch(before(0), None, lambda: builder.branch(before(pieces), write_if_owed))
 
     def _place_of(self, piece: int, start: Value, step: Value) -> Value:

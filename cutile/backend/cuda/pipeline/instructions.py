@@ -14,7 +14,7 @@ from cutile.ops.matmul import Mma
 
 # Registers of a thread. The registers beyond these limits are for addresses, counters and values of the epilogue.
 MAX_SUMS = 128
-"""Accumulator registers: those of 128 x 256 elements over two warpgroups."""
+"""Accumulator registers: as many as 128 x 256 elements take in two warpgroups."""
 MAX_SIMT_SUMS_OF_ONE = 32
 """Accumulator registers of a SIMT product up to which one warpgroup has a tile to itself."""
 MAX_SUMS_AND_FRAGMENT = 144

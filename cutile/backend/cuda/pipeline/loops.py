@@ -148,7 +148,7 @@ class Nests:
         - `_iterations`: one iteration after the other. The producer's loops are all of this kind.
         - `_promoted`: products add to partial accumulators.
         - `_overlapped`: products are under way in the next iteration. The first one replaces undefined registers.
-        - `_overlapped`: the same, and the first product adds to what the loop begins with.
+        - `_overlapped`: the same, but the first product adds to the accumulator that the loop begins with.
         """
         ahead = None if self.products is None else self._first_ahead(op)
         if self.products is not None and ahead is not None:
@@ -182,7 +182,7 @@ class Nests:
             inside: adds the operations of an iteration; see `_block`.
 
         Returns:
-            The further values behind the loop.
+            The further values after the loop.
         """
         context, (start, stop, step) = self.walk, bounds
         before = [context.pipelines.counters[number] for number in self._used(op)]
@@ -274,7 +274,7 @@ class Nests:
             induction = context.lowered[op.induction]
             later = builder.value(Ne(x=induction, y=start))  # not the first iteration
             # `later` predicates the addition: the first iteration's products replace the accumulator. The products do
-            # not count stages, which is done once below, behind all of them.
+            # not count stages, which is done once below, after all of them.
             products.added, products.counts = (later,) if replaces else (), False
             context.run_block(op.body, keep=True)
             products.added, products.counts = (), True
@@ -328,8 +328,8 @@ class Nests:
         interval, sums = context.plan.dot.promote_interval, self._initial(op, 0)
         interval_step = builder.value(Mul(x=step, y=builder.constant(interval)))
         fewer, begin = interval // context.plan.warpgroups, start
-        # The second warpgroup's first interval begins `fewer` iterations ahead of the loop, and those are left out
-        # below (`within`). A loop without iterations begins at its start, so that it has no interval.
+        # The second warpgroup's first interval begins `fewer` iterations ahead of the loop. These iterations are left
+        # out below (`within`). A loop without iterations begins at its start, so that it has no interval.
         if context.plan.warpgroups > 1 and fewer:
             iterations = builder.value(Mul(x=builder.value(ops.WarpgroupIndex()), y=builder.constant(fewer)))
             earlier = builder.value(Sub(x=start, y=builder.value(Mul(x=iterations, y=step))))

@@ -79,16 +79,16 @@ runs at 0.985 of the speed; in parts, 32 x 2048 x 8192 runs at 1.019."""
 PINGPONG_WARPGROUPS = 2
 """Warpgroups of a ping-pong kernel: the order barriers hand the tensor cores from one to the other."""
 PINGPONG_WARPS = 4
-"""Warps that the author asks for (`num_worker_warps`) to have ping-pong: those of one tile block."""
-# `stmatrix` writes so many columns of a warp's rows to shared memory at once. The epilogue of a ping-pong kernel has
-# subtiles of no more, so that nothing spills.
+"""Warps that the author asks for (`num_worker_warps`) to have ping-pong: the warps of one tile block."""
+# `stmatrix` writes 16 columns of a warp's rows to shared memory at once. In a ping-pong kernel the subtiles of the
+# epilogue have no more columns, so that nothing spills.
 STMATRIX_COLUMNS = NARROW_COLUMNS = 16
 MAX_PINGPONG_SUMS = (192, 112, 0)
-"""Accumulator registers of a thread of a ping-pong kernel, without spills: with conversions alone behind the main loop;
+"""Accumulator registers of a thread of a ping-pong kernel, without spills: with conversions alone after the main loop;
 with another epilogue, on all columns at once; with partial accumulators, for which there is no room."""
 MAX_THREE_WARPGROUP_SUMS = (100, 80, 64)
-"""The same of three warpgroups. The four warpgroups of the block are launched with 128 registers a thread, and those of
-one instruction have to fit into these. The epilogue has the 160 that a consumer thread then takes over."""
+"""The same of three warpgroups. The four warpgroups of the block are launched with 128 registers a thread, into which
+the registers of one instruction have to fit. The epilogue has 160, since a consumer thread takes over some."""
 
 _BY_ELEMENT = (Constant, Broadcast, Permute, Reshape, LoadTile, LoadMut, StoreMut, TensorDim)
 
@@ -275,7 +275,7 @@ class _Rules:
 
         Args:
             owner: the warpgroups, for the refusal.
-            limits: the most accumulator registers of a thread. Three numbers: with conversions alone behind the main
+            limits: the most accumulator registers of a thread. Three numbers: with conversions alone after the main
                 loop; where the epilogue `computes`; with partial accumulators.
             accumulator: the layout of the accumulator.
             holds: whether these warpgroups hold every element of a tile of some layout.

@@ -51,7 +51,7 @@ class Pipelines:
         numbers: the stages of `tiles`: numbers of tile blocks.
         written: the buffers that consumers write operands to, by layout.
         staging: shared memory for results on their way to TMA, and for the sums that a cluster sends.
-        more_barriers: the barriers besides those of pipelines.
+        more_barriers: the barriers that belong to no pipeline.
     """
 
     staging: Value
@@ -112,7 +112,7 @@ class Pipelines:
         context.builder.add(BarriersStart(tuple(op.result for op, _ in barriers), cluster=plan.clustered))
 
     def _reserve_buffers(self, number: int) -> list[Value]:
-        """The buffers of a pipeline. A stage has a tile of each, one behind the other."""
+        """The buffers of a pipeline. A stage has a tile of each, one after the other."""
         plan, context = self._walk.plan, self._walk
         stages, nbytes = plan.stages[number], plan.stage_bytes(number)
         place = context.smem.reserve(stages * nbytes)

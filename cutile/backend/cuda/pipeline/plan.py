@@ -34,7 +34,7 @@ from cutile.ops.view import StoreView
 BARRIER_BYTES = 8
 """Bytes of a barrier in shared memory (PTX ISA, "Size and alignment of mbarrier object")."""
 WARP_ROWS = 16
-"""Rows that one warp has of every 64 of a result (PTX ISA, "Register Fragments")."""
+"""Rows that one warp has of each 64 rows of a result (PTX ISA, "Register Fragments")."""
 # The 65536 registers are shared equally among the threads at launch, in multiples of 8: 168 each in three warpgroups,
 # 128 in four. The consumers take over the registers that the producer's warpgroup gives up (`setmaxnreg`). In two
 # warpgroups every thread has 255 anyway, the most that it can have.
@@ -154,7 +154,7 @@ class TmaStore:
     Attributes:
         op: the store.
         value: the stored tile, as a matrix.
-        box: the box that one warp stores at a time, in the tensor's axes: some columns of 16 of the matrix's rows.
+        box: the box that one warp stores at a time, in the tensor's axes: some columns of 16 rows of the matrix.
         passed: the reshape of the matrix's rows to several axes of the tensor, if any. It needs no instruction.
         layout: the layout of the matrix.
         buffers: buffers of a warp in shared memory.
@@ -313,7 +313,7 @@ class Plan:
 
     @property
     def more_barriers(self) -> int:
-        """The number of barriers besides those of pipelines.
+        """The number of barriers that belong to no pipeline.
 
         A ping-pong kernel has an order barrier for each warpgroup. A cluster that divides iterations has one barrier,
         which counts the bytes of accumulators that arrive.

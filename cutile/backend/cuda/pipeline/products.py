@@ -172,7 +172,7 @@ class Products:
         """Wait, ahead of a loop or branch, for all products and for its stages.
 
         Its stages are those that are read inside. Where the branch is not taken, a wait inside would be skipped, and
-        the release behind the branch would not.
+        the release after the branch would not.
         """
         self.settle_all()
         for use in self.uses.values():
@@ -180,11 +180,11 @@ class Products:
                 self._wait(use)
 
     def enter_region(self, op: Op) -> None:
-        """Wait, ahead of a loop or branch without loads, for what its products read.
+        """Wait, ahead of a loop or branch without loads, for the stages of its products.
 
         If it multiplies, wait for all products under way too.
 
-        A loop may run no iteration. Its stages are released behind it all the same, and have to be full by then.
+        A loop may run no iteration. Its stages are released after it all the same, and have to be full by then.
         """
         inside = {nested for block in op.regions for nested in block.walk()} & self.walk.plan.dots.keys()
         if inside:
@@ -301,8 +301,8 @@ class Products:
     def _write(self, dot: Dot, written: Written) -> list[Value]:
         """Write an operand to the next stage; return its buffer and its counter.
 
-        Each warpgroup writes a part, and its product reads all of it, so that warpgroups meet at a barrier behind the
-        writes. With two stages, all warpgroups have read the one when they meet behind the writes of the other.
+        Each warpgroup writes a part, and its product reads all of it, so that warpgroups meet at a barrier after the
+        writes. With two stages, all warpgroups have read the one when they meet after the writes of the other.
         """
         context, builder, numbers = self.walk, self.walk.builder, self.walk.plan.written_counters
         readers = {other.op.a for op, other in context.plan.dots.items() if numbers.get(op) == numbers[dot.op]}
@@ -420,7 +420,7 @@ def in_words(function: Function, plan: Plan) -> dict[Value, int]:
     carried = [group for op in function.walk() for group in carried_groups(op)]
     words: dict[Value, int] = {}
     for number, value in enumerate(lefts):
-        chain = {value}  # it, and what loops make one variable with it
+        chain = {value}  # and all values that loops make one variable with it
         size = 0
         while size != len(chain):
             size = len(chain)

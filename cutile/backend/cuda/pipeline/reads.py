@@ -104,7 +104,7 @@ def _operand(load: LoadTile | LoadView, kernel: Kernel, product: Op | None) -> O
     smem_layout = SmemLayout(width, length, size, k_major=True)
     fits = max(shape) <= MAX_TMA_BOX * 4 and length <= MAX_TMA_BOX and tensor.dtype.bits >= 8
     whole = (width * size) % 32 == 0 and (smem_layout.count == 1 or smem_layout.panel_bytes % COPY_LINE_BYTES == 0)
-    # Layouts count in powers of two: what a thread has past the tile's edge is read with the rest.
+    # Layouts count in powers of two: a thread's places past the tile's edge are read with the rest.
     if not (fits and whole and tensor.stable) or size * math.prod(map(round_up, shape)) > smem_layout.place_bytes:
         return None
     return Operand(load, smem_layout, tensor.unit_axis - (len(shape) - 2), beside=product)

@@ -113,7 +113,7 @@ class _Rotated(Copier):
     def _iterations(self, loop: For, cut: _Cut, initial: Sequence[Value]) -> Sequence[Value]:
         """Append the rotated loop; return its results.
 
-        The first iteration stands ahead of it, up to the second product. The last second product stands behind it.
+        The first iteration stands ahead of it, up to the second product. The last second product stands after it.
         """
         builder, body = self.builder, loop.body
         start, stop, step = (self.values[value] for value in loop.bounds)

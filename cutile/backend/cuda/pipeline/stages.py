@@ -96,7 +96,7 @@ def groups_of(
 ) -> tuple[dict[Op, Group], tuple[tuple[Operand, ...], ...]]:
     """Assign loads to groups, and groups to pipelines.
 
-    Groups before, in and behind a loop may share a pipeline, whose counter runs on from one to the next. A group may
+    Groups before, in and after a loop may share a pipeline, whose counter runs on from one to the next. A group may
     not share one with a group of a block inside its own if it holds its stage meanwhile (`_holds_around`). Groups of
     one block share a pipeline only as steps of K (`_is_step`).
 
@@ -156,7 +156,7 @@ def _arrivals(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads) -> list[_Arr
 def _pipeline_of(kernel: Kernel, arrival: _Arrival, pipelines: Mapping[int, Sequence[_Arrival]]) -> int:
     """Choose the pipeline of an arrival: one that fits, or a new one.
 
-    A pipeline of the same tensors comes first, so that their loads before, in and behind a loop keep one pipeline.
+    A pipeline of the same tensors comes first, so that their loads before, in and after a loop keep one pipeline.
     """
     fitting = [number for number, others in pipelines.items() if _fits(kernel, arrival, others)]
     tensors = [operand.load.x for operand in arrival.operands]
@@ -177,7 +177,7 @@ def _fits(kernel: Kernel, arrival: _Arrival, others: Sequence[_Arrival]) -> bool
 
 
 def _is_step(arrival: _Arrival, others: Sequence[_Arrival]) -> bool:
-    """Whether an arrival is a further step of K, behind others of its block.
+    """Whether an arrival is a further step of K, after others of its block.
 
     The products of each step begin at zero, as where threads scale the sums of each step. Ahead of this step's first
     reader, the sums of the earlier steps are read and their stages released, apart from the stage that is filled last.

@@ -38,7 +38,7 @@ class TileScheduler:
         step: the distance from one tile block of a thread block to its next; in a ping-pong kernel, of a warpgroup.
         first: the number of the thread block's first tile block; in a ping-pong kernel, of the warpgroup's.
         total: the number of tile blocks, of clusters of them, or of pieces of them where iterations are divided.
-        carried: the values carried beside the counters: inside the loop those of the iteration, behind it its results.
+        carried: the values carried beside the counters: inside the loop those of the iteration, after it its results.
     """
 
     number: Value
@@ -54,7 +54,7 @@ class TileScheduler:
         """Add the loop.
 
         Args:
-            tile: adds what is done for a tile block.
+            tile: adds the operations for a tile block.
             groups: the number of warpgroups with tile blocks of their own (ping-pong); else 1.
             carried: the initial values of `self.carried`.
         """
@@ -64,7 +64,7 @@ class TileScheduler:
         along = {"cluster": plan.tiles.cluster, "pingpong": groups}
         self.first, self.step = (builder.value(kind(**along)) for kind in (ops.FirstTile, ops.TileStep))
         # In a ping-pong kernel the two warpgroups' tile blocks take turns at the stages of one pipeline. So the counter
-        # of the second warpgroup begins behind the iterations of the first one's tile block.
+        # of the second warpgroup begins after the iterations of the first one's tile block.
         trips = None  # iterations of a tile block's main loop
         if groups > 1:
             # `mainloop_rules.py` alone plans ping-pong. Its only product loads both operands in the loop, so they share
@@ -119,8 +119,8 @@ class TileScheduler:
     def _next_tile(self, counter: Value) -> Value:
         """The next tile block: the producer takes it from a counter, consumers receive it.
 
-        The producer takes it behind the loads of the tile block before. Ahead of those loads, all thread blocks would
-        take their second tile block at once, also those whose first one is the longest. Behind them, the thread block
+        The producer takes it after the loads of the tile block before. Ahead of those loads, all thread blocks would
+        take their second tile block at once, also those whose first one is the longest. After them, the thread block
         that is free first takes the next one.
         """
         builder, limited = self._walk.builder, self._walk.plan.limited
@@ -235,7 +235,7 @@ class Indices:
         """Use these late values in operations that are lowered from here on."""
         if not values:
             return
-        walk, count = self._walk, len(self._walk.block_ids)  # indices come first, the other scalars behind them
+        walk, count = self._walk, len(self._walk.block_ids)  # indices come first, the other scalars after them
         walk.lowered.update(zip(self._numbers(), values[count:], strict=True))
         walk.block_ids = dict(zip(walk.block_ids, values[:count], strict=True))
         for op in self.late or ():

@@ -65,7 +65,7 @@ class Verdict:
 
     Attributes:
         walk: the lowering of the kernel.
-        failed: the flag as it was read last: for the store that is being lowered, or behind the main loop.
+        failed: the flag as it was read last: for the store that is being lowered, or after the main loop.
     """
 
     walk: WarpSpecialised
@@ -88,7 +88,7 @@ class Verdict:
         pipelines.release(number, counter)
 
     def read(self) -> None:
-        """Read the flag, behind a wait that orders it after the producer's assertions."""
+        """Read the flag, after a wait that orders it after the producer's assertions."""
         if self.walk.pipelines.flag is not None:
             self.failed = self.walk.builder.value(Failed(self.walk.pipelines.flag), "failed")
 
@@ -343,7 +343,7 @@ class WarpSpecialised(LoweringContext):
         else:
             self._lower(op)
         for value in op.results:
-            if value in self.words and not op.regions:  # what control flow carries is words already
+            if value in self.words and not op.regions:  # values that control flow carries are words already
                 # The registers of the words before may take the new ones when no product reads them any more.
                 self._products.settle_registers(value)
                 self.lowered[value] = self._products.packed(value, self.lowered[value])
