@@ -289,8 +289,7 @@ class _Parser:
             self._take(":")
             regions.append(self._block(inner))
             self._take("}")
-        # Not by the constructor: the text has operands and regions in order already, and may have attributes of a
-        # target.
+        # Not by the constructor: the text has operands and regions in order already, and maybe a target's attributes.
         op = object.__new__(self._operations[name])
         op.operands = tuple(operands)
         left_out = {key: each.default for key, each in op.fields.items() if each.kind == "attribute"}

@@ -32,8 +32,7 @@ class CudaBackend:
     def target(self, arch: str, units: int) -> Target:
         """The target for a device that reports an architecture such as `sm_90`.
 
-        The target's name has the suffix "a" from sm_90 on, so that code may use instructions of this architecture
-        alone.
+        From sm_90 on its name has the suffix "a": code may then use instructions that only this architecture has.
 
         Args:
             arch: the architecture's name.
@@ -62,8 +61,7 @@ class CudaBackend:
         lowered = start_early(lower(function, target, options), architecture(target.arch))
         _check_elements(lowered, target.arch)
         lowered.note_unused(unused(function, lowered, options, architecture(target.arch)))
-        # `exact_parts` looks at `function`. The sums of row slices are only in `lowered`: there `contract` has been
-        # used.
+        # `exact_parts` looks at `function`. Only `lowered` has sums of row slices, to which `contract` has been applied.
         permitted = [part for part in options.fast_math_parts if part != "contract" or not lowered.facts.get(ROW_SUMS)]
         lowered.note_unused(exact_parts(function, permitted, FAST_MATH, FLOATS))
         return lowered

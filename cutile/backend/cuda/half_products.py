@@ -130,8 +130,7 @@ class _Products:
     def _shifts_alike(self, op: Shr) -> bool:
         """Whether the lower byte of a shift in 16 bits is that of the shift in 8.
 
-        A negative byte has eight copies of its sign above it. A shift by more than eight brings in zeros from above
-        them.
+        A negative byte has eight copies of its sign above it. A shift by more than eight also brings in zeros.
         """
         x, count = (whole_range(operand, self._definitions) for operand in op.operands)
         return (x is not None and x[0] >= 0) or (count is not None and count[1] <= 8)

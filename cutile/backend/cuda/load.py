@@ -90,8 +90,7 @@ class CudaLoaded(Loaded[GpuStream]):
         self._failure = partial(failure, executable.facts.get("failures", ()))
         division = executable.facts.get("division")
         self._variants = None if division is None else SplitKVariants(*division)
-        # `PersistentGrid.limit` by function and SM margin. No lock: threads that compute it at once get the same
-        # number.
+        # `PersistentGrid.limit` by function and SM margin. No lock: threads that compute it at once get one result.
         self._limits: dict[Any, int] = {}
         self._functions: dict[Any, Any] = {}  # by device; written under the lock
         self._lock = new_lock()

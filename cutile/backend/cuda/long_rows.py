@@ -405,8 +405,7 @@ def row_exps(function: Function) -> Function:
 
     `t` is `x`, of f16 or bf16, as f32. `row_exp` computes no difference for each element. Its result differs from the
     exponential by a factor that is the same for all elements of a row (`RowExpUnit`). In a quotient by the row's sum
-    the factor cancels. A sum with other uses is multiplied by the factor. Exponentials with other uses stay as they
-    are.
+    the factor cancels. A sum with other uses is multiplied by the factor. Exponentials with other uses stay.
     """
     uses = _PowerUses(function)
     rows = {op: row for op in function.walk() if isinstance(op, Exp) and (row := uses.row(op)) is not None}

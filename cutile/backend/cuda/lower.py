@@ -196,8 +196,7 @@ MAX_PRODUCT_REGISTERS = 176
 to spill (16 x 128 x 64 of bf16 by one warp: 208)."""
 WIDE_SUMS = 64
 """Registers of a thread for the sums of all products, with which half as many warps are faster (`_reads_much`)."""
-# A thread has 128 registers where two blocks share a multiprocessor. With more for these, the compiler was seen to
-# spill.
+# A thread has 128 registers where two blocks share a multiprocessor. With more for these, code was seen to spill.
 SHARED_BLOCK_REGISTERS = {9: 96}
 """Registers of a thread for the accumulator and the operands of a product where two blocks share a multiprocessor, by
 major compute capability; 80 for all others."""

@@ -313,8 +313,7 @@ def _reshape(op: Reshape | Permute, context: LoweringContext) -> None:
 def _between_number_and_tile(context: LoweringContext, op: Broadcast | Reshape | Permute) -> None:
     """Make a tile of one number, or a number of a tile's only element.
 
-    Every thread has a number. So a tile that becomes a number first gets a layout in which every thread has its
-    element.
+    Every thread has a number. So a tile first gets a layout in which every thread has its element.
     """
     value = context.lowered[op.x]
     names: dict[str, Any] = {"how": "splat" if is_tile(op.result) else "keep"}

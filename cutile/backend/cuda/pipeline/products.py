@@ -140,7 +140,7 @@ class Products:
             self.walk.pipelines.release(use.group.pipeline, use.counter)
 
     def _is_over(self, use: _Use) -> bool:
-        return use.pending == 0 and not any(use in dot.uses for dot in self.under_way)
+        return use.pending == 0 and not any(use in begun.uses for begun in self.under_way)
 
     def release_all(self) -> None:
         """Release the stages that loops and branches have finished reading.

@@ -66,8 +66,7 @@ def _cut(loop: For) -> _Cut | None:
     definitions = {value: op for op in operations for value in op.results}
     ahead, behind = work_of([*first.operands], definitions), work_of([second.b], definitions)
     # Both products move to another iteration, in which the variables that the loop carries have other values. So
-    # neither may read them. The accumulator and the left operand of the second product are exceptions: they are kept
-    # for it.
+    # neither may read them. Only the accumulator and the left operand of the second product may: they are kept for it.
     read = {*first.operands, second.b, *(value for op in (*ahead, *behind) for value in op.operands)}
     if first not in work_of([second.a], definitions) or read & {*loop.body.arguments[1:]}:
         return None

@@ -96,8 +96,7 @@ def division(
     sums, counts = dot.accumulator.registers, loop.start.tile.dtype
     held = "an operand" if dot.a_from_registers else "what follows the loop" if kernel.computes_behind(loop) else ""
     why = ""
-    # The layout of three warpgroups is that of four: partial sums would have registers of the fourth, which is not
-    # there.
+    # Three warpgroups have the layout of four: partial sums would have registers of a fourth that does not exist.
     if groups & (groups - 1):
         why = f"{groups} warp groups share the sums"
     elif constant_of(loop.carried[0], kernel.definitions) != 0:
