@@ -61,7 +61,7 @@ class CudaBackend:
         lowered = start_early(lower(function, target, options), architecture(target.arch))
         _check_elements(lowered, target.arch)
         lowered.note_unused(unused(function, lowered, options, architecture(target.arch)))
-        # `exact_parts` looks at `function`. Only `lowered` has sums of row slices, to which `contract` has been applied.
+        # `exact_parts` looks at `function`. Only `lowered` has sums of row slices, to which `contract` was applied.
         permitted = [part for part in options.fast_math_parts if part != "contract" or not lowered.facts.get(ROW_SUMS)]
         lowered.note_unused(exact_parts(function, permitted, FAST_MATH, FLOATS))
         return lowered

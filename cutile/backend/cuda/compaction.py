@@ -204,7 +204,7 @@ class Compactions:
     holds them while it waits for the totals of the thread blocks before.
 
     Args:
-        context: the lowered kernel in the making.
+        context: the lowering of the kernel.
     """
 
     def __init__(self, context: LoweringContext) -> None:

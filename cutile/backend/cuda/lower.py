@@ -251,7 +251,7 @@ def _reads_much(function: Function, warps: int) -> bool:
     layouts = layouts_of(function)
     products = [op for op in function.walk() if isinstance(op, StagedMma)]
     results = {op.result for op in products}
-    # A product that adds to another one's result has the same registers.
+    # A product that adds to another one's result uses the same registers.
     sums = [layouts[op.attributes["layout"]] for op in products if op.acc not in results]
     staged = all(op.dtype.is_half for op in products) and not any(isinstance(op, Mma) for op in function.walk())
     beside = [op.result.tile.size for op in function.walk() if isinstance(op, LoadTile | LoadView)]

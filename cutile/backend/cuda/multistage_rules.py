@@ -309,7 +309,7 @@ def _rooms(loop: Loop, products: Products) -> Iterator[tuple[int, int, int]]:
         return
     every = [op for op in loop.operations if isinstance(op, Mma)]
     results = {op.result for op in every}
-    # A product that adds to another one's result has the same registers.
+    # A product that adds to another one's result uses the same registers.
     first = [op for op in every if op.acc not in results]
     words = sum(loop.layouts.accumulator(op).registers * op.acc.tile.dtype.bits // 32 for op in first)
     crowded = any(is_crowded(op, (x.stage.swap, y.stage.swap), loop.arch) for op, (x, y) in products.sides.items())

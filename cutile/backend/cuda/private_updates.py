@@ -63,7 +63,7 @@ class UnreadUpdates:
     memory are set to 0 ahead of the body, and added to the tensor behind it.
 
     Args:
-        context: the lowered kernel in the making.
+        context: the lowering of the kernel.
     """
 
     def __init__(self, context: LoweringContext) -> None:

@@ -80,8 +80,9 @@ def choose_warps(function: Function) -> int:
     rows = [op.tiles[0] if isinstance(op, Folding) else op.x for op in function.walk() if isinstance(op, Reduce | Fold)]
     memo: dict[Value, bool] = {}
     waits_narrow = any(row.tile.size == largest and _is_narrow(row, definitions, memo) for row in rows)
-    # A warp has 1024 bytes of the largest tile: 32 of a thread. A row of 16 bits waits for its sum in half as many
-    # registers as its f32: 4096 bytes, 32 elements of a thread, leave room for more rows.
+    # A warp has 1024 bytes of the largest tile, a thread 32. If a row of 16 bits waits for its sum, it takes half as
+    # many registers as the f32 that is computed from it. Then a warp has 4096 bytes of f32, a thread 32 elements, which
+    # leaves room for more rows. There are 8 warps at most, and more only where a thread would exceed `limits`.
     warps = min(8, max(1, round_up(largest * size) // (4096 if waits_narrow and size == 4 else 1024)))
     if any(_is_gathered_row(op, largest, definitions) for op in function.walk()):
         warps = min(warps, max(1, round_up(largest) // (32 * GATHERED_ELEMENTS)))

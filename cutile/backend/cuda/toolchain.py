@@ -139,7 +139,7 @@ def compile_ir(modules: Sequence[str], arch: Architecture, libraries: Sequence[b
     Args:
         modules: texts of LLVM IR, in the version that NVVM reads for `arch`.
         arch: the architecture.
-        libraries: bitcode, of which the functions that are called are taken.
+        libraries: bitcode, from which only the functions that modules call are taken.
 
     Raises:
         CompilationError: NVVM refused it; the message is its log.

@@ -282,7 +282,7 @@ class Epilogue:
     def store_columns(
         self, store: TmaStore, value: Value, index: Sequence[Value], piece: int, layout: Layout, *, packed: bool = False
     ) -> None:
-        """Have TMA store columns, of which `piece` is the first.
+        """Have TMA store columns, in pieces that are numbered from `piece` on.
 
         `packed`: the value is in words of two elements of 16 bits.
         """
@@ -431,7 +431,7 @@ class DelayedStore:
         def write_if_owed() -> None:
             builder.branch(owed, lambda: write_from(0))
 
-        # Nothing in the iterations before the first piece's, and nothing in those after the last one's.
+        # Iterations before that of the first piece store nothing, and neither do iterations after that of the last.
         builder.branch(before(0), None, lambda: builder.branch(before(pieces), write_if_owed))
 
     def _place_of(self, piece: int, start: Value, step: Value) -> Value:

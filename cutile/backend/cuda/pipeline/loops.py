@@ -227,7 +227,7 @@ class Nests:
         runs, counter = builder.value(Lt(x=start, y=stop)), pipelines.counters[number]
         carried = [self._initial(op, at) for at in self._places(op)]
         builder.branch(runs, lambda: pipelines.wait(number, counter))
-        # Without an iteration the counter is -1: no stage was waited for, and the product is of anything.
+        # Without an iteration the counter is -1: no stage was waited for, and the operands are any bytes in the stages.
         products.begin_ahead(dot, builder.value(Select(condition=runs, x=counter, y=builder.constant(-1))))
         products.settle_all()
         first = context.lowered[sums]

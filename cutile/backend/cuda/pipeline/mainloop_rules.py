@@ -67,8 +67,8 @@ from cutile.ops.shape import Broadcast, Permute, Reshape
 CLUSTERS = (1, 2, 4, 8)
 """Thread blocks of a cluster: powers of two up to 8, the most that every device takes."""
 DELAYED_WARPGROUPS = 2
-"""Warpgroups that share a tile with a delayed epilogue. One warpgroup has small tiles, of which a thread block has one,
-and no next one to delay it to. Three warpgroups have no registers left."""
+"""Warpgroups that share a tile with a delayed epilogue. One warpgroup has small tiles: a thread block has a single one,
+and no next one to delay its result to. Three warpgroups have no registers left."""
 MAX_DELAYED_SUBTILES = 4
 """Subtiles of a delayed result. Each is stored under a product of its own, and is some hundred instructions there."""
 MAX_DELAYED_SUMS = 128
@@ -239,7 +239,7 @@ class _Rules:
         axes = {x: block_axes((*x.index, *self.loop.bounds), self.kernel.definitions) for x in operands}
         # Operands that blocks along an axis of the grid share, since their tiles are the same along it.
         sharing = [(x, axis) for x in operands for axis in grid if axis not in axes[x] and x.smem_layout.split(blocks)]
-        # The larger operand is shared; of equal ones, the one that blocks along the later axis of the grid share.
+        # The larger operand is shared; of two equal ones, the one that blocks along the later axis of the grid share.
         shared, along = max(sharing, key=lambda pair: (pair[0].smem_layout.nbytes, pair[1]), default=(None, 0))
         left, right = (replace(x, shared=blocks) if x is shared else x for x in operands)
         grouped = square_group(rows, columns, blocks if shared and along == lead else 1)

@@ -147,7 +147,7 @@ class Group:
 
 @dataclass(frozen=True)
 class TmaStore:
-    """A store that TMA does, by way of shared memory.
+    """A store by TMA, through shared memory.
 
     Each warp stores some columns of its rows at a time.
 

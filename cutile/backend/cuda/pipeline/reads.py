@@ -81,7 +81,7 @@ def _product_beside(load: Op, block: Block, kernel: Kernel, dots: Mapping[Op, Do
     for op in (op for op in block.operations if op.regions or not derived.isdisjoint(reads(op))):
         if op in dots or op in kernel.guards or op.regions or op.terminates or isinstance(op, LoadTile | LoadView):
             return None
-        # Operations that come by the sums end the search: their results are no longer the loaded tile's alone.
+        # The search ends at operations that depend on sums, too: their results are more than the loaded tile's values.
         products = sorted(work_of(op.operands, definitions).intersection(dots), key=kernel.order.__getitem__)
         product = product or (products[-1] if products else None)
         derived.update(() if products else op.results)

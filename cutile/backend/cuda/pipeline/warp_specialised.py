@@ -145,7 +145,7 @@ class WarpSpecialised(LoweringContext):
             # above touches a tensor's elements.
             builder.add(ops.GridDependencyWait())
             if plan.clustered:
-                # Other thread blocks arrive at this one's barriers: not before these are initialised.
+                # Other thread blocks arrive at this one's barriers. They must not do so before these are initialised.
                 builder.add(ops.ClusterStart())
             blocks: list[Block] = []
             for walk in (self._produce, self._consume):
@@ -344,7 +344,7 @@ class WarpSpecialised(LoweringContext):
             self._lower(op)
         for value in op.results:
             if value in self.words and not op.regions:  # values that control flow carries are words already
-                # The registers of the words before may take the new ones when no product reads them any more.
+                # The new words go to the registers of the previous ones: no product may read these any more.
                 self._products.settle_registers(value)
                 self.lowered[value] = self._products.packed(value, self.lowered[value])
 
