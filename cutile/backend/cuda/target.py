@@ -45,7 +45,7 @@ class Architecture:
 
 
 _COMPLETE = {8: (0, 6, 7, 8, 9), 9: (0,)}
-"""All minor versions, by major version that gets no further ones (CUDA C++ Programming Guide, "Compute Capabilities")."""
+"""All minor versions of major versions that get no more (CUDA C++ Programming Guide, "Compute Capabilities")."""
 
 _SHARED_KILOBYTES = {(8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227, (11, 0): 227}
 """The most shared memory of a thread block in KiB, by compute capability; 99 for all others (CUDA C++ Programming
