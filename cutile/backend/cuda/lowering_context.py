@@ -140,10 +140,11 @@ class LoweringContext(ABC):
             stored[tensor] += stores
             loaded.update(() if stores else (tensor,))
             grids.setdefault(tensor, set()).update({None} if steps is None else {tuple(steps), tile.tile.shape})
-        changing = {tensor for tensor, places in layouts.items() if len(places) > 1 or len(grids[tensor]) > 1}
-        held_twice = {of for of, places in layouts.items() if any(at.free_lanes or at.free_warps for at in places)}
-        stored_twice = {tensor for tensor, count in stored.items() if count > 1}
-        return (loaded & {of for of in stored if stored[of]} & (changing | held_twice)) | (stored_twice & changing)
+        changing = {tensor for tensor, used in layouts.items() if len(used) > 1 or len(grids[tensor]) > 1}
+        held_twice = {tensor for tensor, used in layouts.items() if any(x.free_lanes or x.free_warps for x in used)}
+        stored_once = {tensor for tensor, count in stored.items() if count > 0}
+        stored_again = {tensor for tensor, count in stored.items() if count > 1}
+        return (loaded & stored_once & (changing | held_twice)) | (stored_again & changing)
 
     def copy(self, value: Value) -> Value:
         """A new value of the same type and name, as the lowered value."""

@@ -241,8 +241,7 @@ class RunningLoop:
     def _meet(self) -> None:
         """Begin further copies, after the barrier of the iteration.
 
-        After it, other threads' copies and writes are visible, and other threads have read the stage that these copies
-        fill.
+        There, other threads' copies and writes are visible, and the stage to be filled has been read by all threads.
         """
         self.met = True
         if self._plan.stages:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
 
 
-# Which results TMA stores through shared memory, and how they are cut.
+# The results that TMA stores through shared memory, and their pieces.
 
 STORE_BUFFERS = 2
 """Buffers of a warp in shared memory for its stores: it writes one while TMA reads the other."""
@@ -400,7 +400,7 @@ class DelayedStore:
         builder, tiles = self._walk.builder, self._walk.tiles
         # Ahead of a thread block's first tile no result waits.
         waits = builder.value(Ne(x=tiles.number, y=tiles.first))
-        last = self._place_of(self._pieces - 1, start, step)
+        last = self._iteration_of(self._pieces - 1, start, step)
         few, enough = (builder.value(compare(x=last, y=stop)) for compare in (Ge, Lt))
 
         def write() -> None:
@@ -419,7 +419,7 @@ class DelayedStore:
         owed, builder, pieces = self._owed, self._walk.builder, self._pieces
 
         def before(piece: int) -> Value:
-            return builder.value(Lt(x=iteration, y=self._place_of(piece, start, step)))
+            return builder.value(Lt(x=iteration, y=self._iteration_of(piece, start, step)))
 
         def write_from(piece: int) -> None:
             """Write the iteration's piece, which is this one or a later one."""
@@ -434,7 +434,7 @@ class DelayedStore:
         # Iterations before that of the first piece store nothing, and neither do iterations after that of the last.
         builder.branch(before(0), None, lambda: builder.branch(before(pieces), write_if_owed))
 
-    def _place_of(self, piece: int, start: Value, step: Value) -> Value:
+    def _iteration_of(self, piece: int, start: Value, step: Value) -> Value:
         """The value of the loop's variable in the iteration that writes a piece."""
         builder = self._walk.builder
         return builder.value(Add(x=start, y=builder.value(Mul(x=step, y=builder.constant(FIRST_ITERATION + piece)))))
