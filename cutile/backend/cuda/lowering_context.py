@@ -142,9 +142,9 @@ class LoweringContext(ABC):
             grids.setdefault(tensor, set()).update({None} if steps is None else {tuple(steps), tile.tile.shape})
         changing = {tensor for tensor, used in layouts.items() if len(used) > 1 or len(grids[tensor]) > 1}
         held_twice = {tensor for tensor, used in layouts.items() if any(x.free_lanes or x.free_warps for x in used)}
-        stored_once = {tensor for tensor, count in stored.items() if count > 0}
+        stored_tensors = {tensor for tensor, count in stored.items() if count > 0}
         stored_again = {tensor for tensor, count in stored.items() if count > 1}
-        return (loaded & stored_once & (changing | held_twice)) | (stored_again & changing)
+        return (loaded & stored_tensors & (changing | held_twice)) | (stored_again & changing)
 
     def copy(self, value: Value) -> Value:
         """A new value of the same type and name, as the lowered value."""

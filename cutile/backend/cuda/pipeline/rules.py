@@ -165,7 +165,7 @@ def _dot(kernel: Kernel, op: Mma, instructions: Instructions, warpgroups: int) -
     across = op.acc.tile.shape[0] % (WGMMA_ROWS * warpgroups) != 0
     try:
         left = operand_of(op.a, 1, kernel)
-    except Refused:
+    except Refused:  # TMA cannot load it: only a computed operand remains
         computed = definitions.get(op.a)
         fits_registers = (dtype.is_half or dtype.bits == 8) and not isinstance(computed, LoadTile | LoadView)
         require(fits_registers, "the left operand is loaded by threads", Lack.LOADS_BY_TMA)
@@ -180,7 +180,7 @@ def _dot(kernel: Kernel, op: Mma, instructions: Instructions, warpgroups: int) -
     by_itself = fresh and op.a.tile.shape[1] <= MAX_PROMOTE_DEPTH
     require(not instructions.promotes or by_itself, f"sums of {dtype} are added up in f32 on the way")
     accumulator = _layout_of(op.acc, warpgroups)
-    assert accumulator is not None  # `_warpgroups` has seen to it
+    assert accumulator is not None  # `_warpgroups` has required it
     return Dot(op, left, right, accumulator, fresh, written=written)
 
 
