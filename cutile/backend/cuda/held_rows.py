@@ -14,6 +14,8 @@ and spill if a thread has too few. Shared memory holds it as it was loaded: each
 operations between the load and its uses. A row that only one pass needs is loaded by that pass, and is not held.
 
 A reduction first folds slices, element by element. Threads and warps exchange the result once, after the last slice.
+
+A figure *of a copy* is a kernel's bandwidth as a share of that of a copy of as many bytes (`docs/benchmarks/memory`).
 """
 
 import math

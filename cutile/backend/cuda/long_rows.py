@@ -18,6 +18,8 @@ has its own place in shared memory, so that no thread block writes where another
 after its last reduction: all writes to its memory have arrived by then.
 
 Every thread block runs the operations that are not on the row. The first one stores their results.
+
+A figure *of a copy* is a kernel's bandwidth as a share of that of a copy of as many bytes (`docs/benchmarks/memory`).
 """
 
 from collections import Counter

@@ -10,6 +10,8 @@ A loop may have any number of loads. The operand of a product goes to shared mem
 reads. Any other tile goes to shared memory in the order of its tensor. If the tile is small or cannot be copied there,
 it goes to registers, one iteration ahead. A load is not begun ahead if the kernel may write its tensor, or if its index
 depends on a value that the loop carries.
+
+A figure *of a copy* is a kernel's bandwidth as a share of that of a copy of as many bytes (`docs/benchmarks/memory`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

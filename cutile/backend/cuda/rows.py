@@ -7,6 +7,8 @@
 - `row_quotients`: quotients of a row by one number are products with its reciprocal;
 - `negative_exps`: exponentials of elements less the row's largest one take fewer instructions;
 - `joined_products`: one multiplication makes both halves of a product.
+
+A figure *of a copy* is a kernel's bandwidth as a share of that of a copy of as many bytes (`docs/benchmarks/memory`).
 """
 
 from collections import Counter
