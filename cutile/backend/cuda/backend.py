@@ -119,7 +119,7 @@ def _check_elements(lowered: Function, arch: str) -> None:
     Nearly all elements of such a tile would spill to memory.
 
     Raises:
-        KernelTypeError: at the operation, with the largest tile that is taken.
+        KernelTypeError: a tile is too large; the message is at its operation, and names the largest accepted size.
     """
     from cutile.backend.cuda.lowering_context import layouts_of
 

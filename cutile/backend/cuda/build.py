@@ -43,7 +43,7 @@ def parameter_type(parameter: Parameter) -> Any:
 def _as_kernel(function: Any, source: Source) -> None:
     """Turn Numba's C function into an entry point.
 
-    Its result goes. It gets launch bounds, and its parameters get attributes.
+    It loses its result, and gets launch bounds and attributes of its parameters.
     """
     facts = source.facts
     # Only tensors ("pointer"): `noalias` follows from the ownership of arguments. Workspace and report are no

@@ -33,7 +33,7 @@ class Workspace(Protocol):
 
 
 class Report(Protocol):
-    """Memory in which launches tell the host what failed, once they are over."""
+    """Memory in which a launch reports a failure, for the host to read when it is over."""
 
     @property
     def address(self) -> int: ...
@@ -167,6 +167,10 @@ class SplitKVariants:
         count: the expression for the iterations of a tile block, as data (`launch/compiled_kernel.py` evaluates it).
         divisions: the divisions; a launch takes the first that holds for it.
 
+    Attributes:
+        count: as above.
+        max_blocks: tile blocks of the largest launch that any division holds for.
+
     Example:
         >>> variants = SplitKVariants(100, ((8, 200, 16), (30, 64, 4), (66, 32, 2)))
         >>> [variants.choose(tiles, 100) for tiles in (8, 66, 67)]
@@ -181,7 +185,12 @@ class SplitKVariants:
         self._changes = tuple((tiles, iterations, (("num_pieces", pieces),)) for tiles, iterations, pieces in divisions)
 
     def choose(self, blocks: int, count: int) -> Change:
-        """The compile options that a launch changes; empty where nothing is divided."""
+        """The compile options that a launch changes; empty where nothing is divided.
+
+        Args:
+            blocks: the launch's tile blocks.
+            count: the iterations of each.
+        """
         for max_blocks, min_count, change in self._changes:
             if blocks <= max_blocks and count >= min_count:
                 return change
@@ -247,10 +256,10 @@ class PersistentGrid:
     def limit(self, function: Any, stream: GpuStream) -> int:
         """Thread blocks of a loaded function that the device holds at once.
 
-        0 for a grid that is not persistent, which does not depend on it.
+        0 for a grid that is not persistent, whose size does not depend on it.
 
         Raises:
-            LaunchError: not one fits.
+            LaunchError: not even one fits.
         """
         if not self._persistent:
             return 0

@@ -137,9 +137,9 @@ class _Products:
 
 
 MANTISSAS: dict[DTypeLike, tuple[int, int]] = {bf16: (0x4300, 1 << 7), f16: (0x6400, 1 << 10)}
-"""The first number of a 16-bit float whose last bit is worth 1: its bits, and the number.
+"""The first number of a 16-bit dtype at which the mantissa's last bit is worth 1: its bits, and the number itself.
 
-A smaller whole number fits into the mantissa. `or` of it with the bits is the sum of both numbers.
+A smaller whole number fits into the mantissa: its `or` with these bits is the sum of the two numbers.
 """
 
 

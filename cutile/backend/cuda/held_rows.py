@@ -78,7 +78,7 @@ class Held:
         is_cheap: whether they are narrow, and no pass repeats operations on them that take many instructions.
         width: elements of the widest access to the row; slices are whole multiples of it.
         beside: bytes of the row's other loads, each of which one pass needs.
-        passes: the passes that need the row.
+        passes: the number of passes that need the row.
     """
 
     loads: tuple[Load, ...]
@@ -219,7 +219,7 @@ class _HeldRows(Copier):
         self._passes = _Passes(function, row)
         held = held_in(function, row)
         self._loads = () if held is None else held.loads
-        self._held: dict[Op, int] = {load: number for number, load in enumerate(self._loads)}  # of each held row
+        self._held: dict[Op, int] = {load: number for number, load in enumerate(self._loads)}  # of a held row
         self._held_by_result = {load.result: load for load in self._loads}
         self._in_registers: dict[Value, Value] = {}
         """Tiles of the last slice that the pass before has left in registers, by the source's values."""
@@ -423,7 +423,7 @@ def _folded_in(op: Reduce) -> DTypeLike:
 def _identity(op: Reduce, dtype: DTypeLike) -> float | int:
     """The identity of a reduction.
 
-    For an extreme of floats it is NaN, which is dropped beside any number, unless the extreme keeps NaNs.
+    For an extreme of floats it is NaN, which any number replaces. If the extreme keeps NaNs, it is an infinity.
     """
     if isinstance(op, ReduceSum | ReduceProd):
         return int(isinstance(op, ReduceProd))

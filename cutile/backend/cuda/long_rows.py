@@ -82,7 +82,8 @@ thread block on a multiprocessor. `WARPS` for all others (softmax of 16384: 0.95
 THREAD_ELEMENTS = 32
 """Elements of a thread in a slice at most, of all waiting tiles. Rows of 32768 bf16 on an H200, of a copy: layer_norm
 0.72 with 8, 0.83 with 16, 0.88 with 32, since the addresses of an access cost as much as several elements. With 32 of
-each of two tiles 80 registers are too few: softmax backward of 65536 spilled 12 bytes, 0.995; with 16 of each 1.002."""
+each of two tiles, 80 registers are too few: softmax backward of 65536 spilled 12 bytes (0.995); with 16 of each
+1.002."""
 CLUSTERS = (2, 4, 8)
 """Blocks of a cluster: all GPUs with clusters have room for 8 (CUDA C++ programming guide, "Thread Block Clusters")."""
 CLUSTERS_SINCE = 9

@@ -272,7 +272,7 @@ def _mma(op: Mma, context: LoweringContext) -> None:
     context.place(op.result, product.result, accumulator)
 
 
-# Tiles seen in another way.
+# The same elements as another tile.
 
 
 @_lower.register

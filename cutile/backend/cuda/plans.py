@@ -50,7 +50,7 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
 
 
 def _lower(function: Function, target: Target, options: CompileOptions) -> Function:
-    """The function by the first plan of the ladder that takes it."""
+    """The function, lowered by the first plan of the ladder that accepts it."""
     arch = architecture(target.arch)
     kernel = Kernel(function)
     if not kernel.products:
@@ -80,7 +80,7 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
 def _specialised(
     kernel: Kernel, arch: Architecture, options: CompileOptions, rules: Rules, sms: int
 ) -> Function | Refusal:
-    """The kernel by specialised warps, or the reason why these rules cannot plan it.
+    """The kernel, lowered to specialised warps; or why these rules cannot plan it.
 
     Only the lowered kernel says how much shared memory it needs beside its stages. If there is too little, it is
     planned again with less room for stages. If its iterations may be divided, facts say which launches divide them, on

@@ -60,7 +60,7 @@ class UnreadUpdates:
     """Lowers the operations of one kernel, among them updates that nobody reads.
 
     It is a context around the lowering of the kernel's body. If a tensor fits (`private_tensor`), its sums in shared
-    memory are set to 0 ahead of the body, and added to the tensor behind it.
+    memory are set to 0 ahead of the body, and added to the tensor after it.
 
     Args:
         context: the lowering of the kernel.

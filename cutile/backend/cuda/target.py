@@ -19,7 +19,7 @@ class Architecture:
 
     Attributes:
         major: the compute capability's first number.
-        minor: its second.
+        minor: its second number.
         suffix: "a" for code that uses this architecture's own instructions, "f" for its family's, else "".
         shared_bytes: the most shared memory that one block may have.
         registers: registers of one multiprocessor, of 32 bits each.

@@ -1,4 +1,4 @@
-"""Tensor maps (`CUtensorMap`): their arguments, and those already encoded.
+"""Tensor maps (`CUtensorMap`): their arguments, and the encoded ones.
 
 A kernel that copies tiles by TMA takes a descriptor of 128 bytes by value in place of a tensor's address. The driver
 takes about 5 us for one, as much as a launch. So each is encoded once for a place in memory, and kept.
