@@ -304,7 +304,7 @@ def run_of(pointers: Value, size: int, definitions: Mapping[Value, Op]) -> tuple
     Args:
         pointers: a tile of addresses.
         size: bytes of an element.
-        definitions: the operation behind each value.
+        definitions: the operation that makes each value.
     """
     shape = pointers.tile.shape
     growths: Growths = {}

@@ -33,7 +33,7 @@ class Workspace(Protocol):
 
 
 class Report(Protocol):
-    """Memory in which a launch reports a failure, for the host to read when it is over."""
+    """Memory in which a launch reports a failure to the host."""
 
     @property
     def address(self) -> int: ...

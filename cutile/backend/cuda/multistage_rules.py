@@ -130,7 +130,7 @@ class Loop:
     Attributes:
         op: the loop.
         layouts: the layouts of the kernel's tiles.
-        definitions: the operation behind each value of the kernel.
+        definitions: the operation that makes each value of the kernel.
         stable: tells whether nothing writes to a tensor while the kernel runs.
         arch: the architecture that the kernel is compiled for.
         max_stages: stages at most.

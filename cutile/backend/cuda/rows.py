@@ -235,7 +235,7 @@ def _is_stable(tensor: Value) -> bool:
 
 
 def _work(values: Sequence[Value], definitions: Mapping[Value, Op]) -> set[Op] | None:
-    """The operations behind some numbers.
+    """The operations that compute some numbers.
 
     None where one of them does more than compute with numbers.
     """

@@ -42,7 +42,7 @@ NOTHING: Mapping[Value, Value] = {}  # a default of parameters, never changed
 MAX_AHEAD_DEPTH = 64
 """Depth of a first product that is begun an iteration ahead. With a greater depth it gains nothing, and spills."""
 MAX_UNDEF_SUMS = 112
-"""Accumulator registers of a thread that may be live always, beside a left operand or an epilogue in one piece."""
+"""Accumulator registers of a thread that may be live throughout, beside a left operand or an epilogue in one piece."""
 
 
 @dataclass

@@ -4,7 +4,7 @@ It says which warps and thread blocks work on a tile block, which tile blocks ru
 
 Thread blocks of a cluster are neighbours in the grid, and share tiles that they load.
 
-Some tile blocks may have longer loops than others. The operations behind a loop's bounds tell whether tile blocks
+Some tile blocks may have longer loops than others. The operations that compute a loop's bounds tell whether tile blocks
 differ, and whether their loops grow along an axis of the grid. If they differ, a free thread block takes the next tile
 block, the longest first, so that the last ones are short. Causal attention then runs 1.01 to 1.09 times as fast as with
 tile blocks dealt out in turn (`docs/benchmarks/loops`).
