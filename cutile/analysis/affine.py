@@ -226,7 +226,7 @@ def count_of(text: str, names: Sequence[str]) -> Attribute:
 
     Args:
         text: Python over the kernel's parameters: sums, multiples, quotients, minima and maxima.
-        names: of the parameters, in order.
+        names: the names of the parameters, in order.
 
     Raises:
         ValueError: the text has another form.
@@ -273,7 +273,7 @@ class Growth:
     """How a tile of integers grows along an axis.
 
     Attributes:
-        step: from element to element.
+        step: the difference from element to element.
         divisor: a power of two that divides the first element, at most `ACCESS_BYTES`.
     """
 

@@ -1,6 +1,6 @@
 """The types of IR values.
 
-Frozen, hashable, and printable in the form that `text.py` parses.
+They are frozen, hashable, and printed in the form that `text.py` parses.
 """
 
 from __future__ import annotations

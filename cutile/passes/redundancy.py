@@ -111,9 +111,9 @@ def dce(function: Function) -> Function:
 
 
 class _Liveness:
-    """The operations and values that are needed. All sets only grow.
+    """The operations and values that are needed.
 
-    They are found from the last operation to the first.
+    They are found from the last operation to the first. The sets only grow, so that loops can be marked again.
 
     Attributes:
         used: the values that live operations read.
