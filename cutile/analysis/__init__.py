@@ -1,4 +1,4 @@
-"""What passes and targets ask about a program.
+"""Analyses that passes and targets ask about a program.
 
-Ranges, affine integers, preconditions, order. Changes no IR.
+They find ranges, affine integers, preconditions and the order of tile blocks, and change no IR.
 """

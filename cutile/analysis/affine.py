@@ -3,10 +3,10 @@
 `x.shape[0] - 64 * (n // 64) + 3` is such a sum, of the atoms `x.shape[0]` and `n // 64`.
 
 An atom is an extent, a launch argument, an extent of the grid, or a product, quotient, minimum or maximum of sums. Its
-text is Python over the kernel's parameters, for people to read; `count_of` makes data of it, for launches. Its range
-holds for every launch. All arithmetic here is exact; `Affine.fits` says whether the kernel's own could wrap.
+text is Python over the kernel's parameters, for people to read; `count_of` turns it into data, for launches. Its range
+holds for every launch. All arithmetic here is exact; `Affine.fits` says whether the kernel's own arithmetic could wrap.
 
-`access_run` asks how addresses grow along an axis of a tile.
+`access_run` finds out how addresses grow along an axis of a tile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class Atom:
     """A launch-known number that is no sum.
 
     Attributes:
-        low, high: bounds of it in every launch, both included; None: no bound is known.
+        text: Python that computes it.
+        low, high: its bounds in every launch, both included; None: no bound is known.
     """
 
     text: str
@@ -43,7 +44,7 @@ class Affine:
     """A constant and multiples of atoms.
 
     Attributes:
-        terms: each atom with its factor, in the order of the texts: equal sums are equal values.
+        terms: each atom with its factor, in the order of the texts, so that equal sums are equal values.
     """
 
     constant: int = 0
@@ -91,16 +92,16 @@ class Affine:
 
     @property
     def low(self) -> int | None:
-        """A number that it is never below; None: unknown."""
+        """A lower bound; None: unknown."""
         return _bound(self, [atom.low if factor > 0 else atom.high for atom, factor in self.terms])
 
     @property
     def high(self) -> int | None:
-        """A number that it is never above; None: unknown."""
+        """An upper bound; None: unknown."""
         return _bound(self, [atom.high if factor > 0 else atom.low for atom, factor in self.terms])
 
     def fits(self, dtype: DTypeLike) -> bool:
-        """Whether it certainly is a value of an integer dtype."""
+        """Whether the number is in the range of an integer dtype in every launch."""
         signed = dtype.is_signed
         least = -(2 ** (dtype.bits - 1)) if signed else 0
         most = 2 ** (dtype.bits - signed) - 1
@@ -147,7 +148,7 @@ def scalar_atom(name: str, dtype: DTypeLike) -> Atom:
 
 
 def multiple(atom: Atom, divisor: int) -> Affine:
-    """An atom that `divisor` divides, as that many times the quotient."""
+    """An atom that `divisor` divides, as `divisor` times the quotient."""
     if divisor == 1:
         return Affine.of(atom)
     low = None if atom.low is None else -(-atom.low // divisor)
@@ -164,7 +165,7 @@ class Facts:
     """Facts that hold in every launch: inequalities, equalities and divisors.
 
     Attributes:
-        divisors: a divisor of an extent or a scalar, by its text.
+        divisors: by the text of an extent or a scalar, a number that divides it.
     """
 
     def __init__(self) -> None:
@@ -208,7 +209,7 @@ class Facts:
             if self.at_most(a, b):
                 return a if function == "min" else b
         lows, highs = [[each for each in pair if each is not None] for pair in ((x.low, y.low), (x.high, y.high))]
-        # a minimum has an upper bound where either has one, and a lower bound where both have
+        # A minimum has an upper bound if either number has one, and a lower bound if both have.
         low = choose(lows) if len(lows) == 2 or (function == "max" and lows) else None
         high = choose(highs) if len(highs) == 2 or (function == "min" and highs) else None
         picked = Affine.of(Atom(f"{function}({x.text}, {y.text})", low, high))
@@ -225,7 +226,7 @@ def count_of(text: str, names: Sequence[str]) -> Attribute:
 
     Args:
         text: Python over the kernel's parameters: sums, multiples, quotients, minima and maxima.
-        names: of the parameters, in order.
+        names: the names of the parameters, in order.
 
     Raises:
         ValueError: the text has another form.
@@ -264,7 +265,7 @@ def count_of(text: str, names: Sequence[str]) -> Attribute:
 ACCESS_BYTES = 16
 """The widest access of one thread."""
 LEAST_BYTES = 4
-"""The narrowest access that serves several elements."""
+"""Bytes of the narrowest access that serves several elements."""
 
 
 @dataclass(frozen=True)
@@ -272,7 +273,7 @@ class Growth:
     """How a tile of integers grows along an axis.
 
     Attributes:
-        step: from element to element.
+        step: the difference from element to element.
         divisor: a power of two that divides the first element, at most `ACCESS_BYTES`.
     """
 
@@ -303,7 +304,7 @@ def run_of(pointers: Value, size: int, definitions: Mapping[Value, Op]) -> tuple
     Args:
         pointers: a tile of addresses.
         size: bytes of an element.
-        definitions: the operation behind each value.
+        definitions: the operation that makes each value.
     """
     shape = pointers.tile.shape
     growths: Growths = {}
@@ -319,12 +320,12 @@ def run_of(pointers: Value, size: int, definitions: Mapping[Value, Op]) -> tuple
 
 
 def _lowest_bit(number: int) -> int:
-    """The power of two that divides a number, at most `ACCESS_BYTES`."""
+    """The largest power of two that divides a number, at most `ACCESS_BYTES`."""
     return min(number & -number, ACCESS_BYTES) if number else ACCESS_BYTES
 
 
 Growths = dict[tuple[Value, int], Growth | None]
-"""How values grow along axes, so that what several sums share is looked at once."""
+"""The growths of values along axes that were computed so far: several sums may share an operand."""
 
 
 def _growth(value: Value, axis: int, definitions: Mapping[Value, Op], growths: Growths) -> Growth | None:
@@ -342,7 +343,7 @@ def _new_growth(value: Value, axis: int, definitions: Mapping[Value, Op], growth
     if isinstance(op, Iota):
         return Growth(1, ACCESS_BYTES)  # from 0, which every power of two divides
     if isinstance(op, Convert) and value.tile.dtype.kind in ("int", "uint") and op.x.tile.dtype.kind in ("int", "uint"):
-        # A narrow sum may wrap, but only where a run begins: all divisors divide 2**bits.
+        # A narrow sum may wrap, at a multiple of 2**bits. All divisors divide that, so that it wraps between two runs.
         return _growth(op.x, axis, definitions, growths) if value.tile.dtype.bits >= op.x.tile.dtype.bits else None
     if isinstance(op, Broadcast):
         if op.x.tile.is_scalar:
@@ -390,7 +391,7 @@ def _product(op: Mul, axis: int, definitions: Mapping[Value, Op], growths: Growt
 
 
 def _number(value: Value, definitions: Mapping[Value, Op]) -> int | None:
-    """The constant that all elements of a tile are."""
+    """The constant that all elements of a tile have; None if there is none."""
     op = definitions.get(value)
     if isinstance(op, Broadcast):
         return _number(op.x, definitions)

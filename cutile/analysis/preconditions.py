@@ -1,4 +1,4 @@
-"""Preconditions: facts about arguments that passes use, and launches verify.
+"""Preconditions: facts about arguments, which passes use and launches verify.
 
     x.shape[0] % 64 == 0        divisible
     x.shape[1] == y.shape[0]    comparisons (==, <, <=, >, >=) of sums and products with constants
@@ -85,7 +85,7 @@ class _Reader:
         self._parameters = {value.name: value for value in function.parameters}
 
     def read(self, node: ast.expr, text: str) -> Affine | None:
-        """The sum that an expression is; None for other numbers, as products of extents."""
+        """An expression as a sum; None for other numbers, such as products of extents."""
         match node:
             case ast.Constant(value=int(number)) if not isinstance(number, bool):
                 return Affine(number)

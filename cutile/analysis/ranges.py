@@ -5,10 +5,10 @@
     j = 4 * k + i                   0 .. 4 * (n - 1) + grid[0] - 1
 
 A range is *reached* if each of its ends is the value in some tile block, in some iteration of the loops around. Only
-then may a launch be refused because an end is outside: the kernel would have come to that end.
+then may a launch be refused because an end is outside: the kernel would have reached that end.
 
-Sums and products of ranges hold modulo 2**bits of the dtype. If both ends lie within a tensor, so does the value,
-whatever wrapped on the way. Other operations first ask whether a value can have wrapped (`_fits`).
+Sums and products of ranges hold modulo 2**bits of the dtype. If both ends lie within a tensor, so does the value, even
+if it wrapped on the way. Other operations first ask whether a value can have wrapped (`_fits`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from cutile.ops.memory import MAX_EXTENT, TensorDim
 from cutile.ops.view import TensorView
 
 ONLY_IN_THE_KERNEL = "?"
-"""Begins the text of an atom that the launch does not know: it serves proofs, and no launch check."""
+"""The first character of the text of an atom that the launch does not know: it serves proofs, and no launch check."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Range:
     """`low` to `high`, both included; None where nothing is known.
 
     Attributes:
-        varies: the block ids and loop variables on which the value depends, and operations of unknown results.
+        varies: the block ids and loop variables on which the value depends, and operations with unknown results.
         reached: whether both ends are values of some block and iteration.
     """
 
@@ -46,7 +46,7 @@ class Range:
 
     @property
     def launch_known(self) -> Affine | None:
-        """The value, where the launch decides it."""
+        """The value, if the launch decides it; else None."""
         return self.low if self.reached and not self.varies else None
 
 
@@ -54,7 +54,7 @@ UNKNOWN = Range()
 
 
 def known(x: Affine) -> Range:
-    """A value that the launch decides."""
+    """The range of a value that the launch decides."""
     return Range(x, x, frozenset(), True)
 
 
@@ -63,7 +63,7 @@ class Ranges:
 
     Args:
         function: the kernel, as written or optimised.
-        facts: what holds of every launch.
+        facts: facts of every launch, to which the ranges add further ones.
     """
 
     def __init__(self, function: Function, facts: Facts) -> None:
@@ -75,7 +75,7 @@ class Ranges:
         self._views: dict[Value, int] = {}
         self._grid = [Affine.of(Atom(f"grid[{axis}]", 1, 2**31 - 1)) for axis in range(3)]
         outputs = [value for value in function.parameters if isinstance(value.type, MutType) and value.mut.tells_grid]
-        for value in reversed(outputs):  # all of them have this grid, which a launch checks; the first one names it
+        for value in reversed(outputs):  # all of them have this grid, as a launch checks; the first one's text names it
             counts = [ceil_div(self.extent(value, axis), tile) for axis, tile in enumerate(value.mut.tile[:3])]
             if value.mut.rank > 3:  # the third axis goes through the tiles along all further ones
                 counts[2] = self._grid[2]
@@ -95,7 +95,7 @@ class Ranges:
     def is_exact(self, value: Value) -> bool:
         """Whether a value lies in its range itself, and not only modulo 2**bits."""
         if value in self._loops or isinstance(self._made_by.get(value), AssumeBounds):
-            return True  # their ends are ends of the value, also where the other end is unknown
+            return True  # each known end bounds the value itself, even where the other end is unknown
         return _fits(self.of(value), value.tile.dtype)
 
     def extent(self, tensor: Value, axis: int) -> Affine:
@@ -117,7 +117,7 @@ class Ranges:
         return Affine.of(Atom(atom.text, max(atom.low or 0, 0), min(atom.high or MAX_EXTENT, MAX_EXTENT)))
 
     def tiles(self, tensor: Value, axis: int, step: int) -> Affine:
-        """How many tiles begin in a tensor at multiples of `step`."""
+        """The number of tiles that begin in a tensor, at multiples of `step`."""
         return ceil_div(self.extent(tensor, axis), step)
 
     def _find(self, value: Value) -> Range:
@@ -141,7 +141,7 @@ class Ranges:
             return UNKNOWN
         first, last = (loop.start, loop.stop) if by > 0 else (loop.stop, loop.start)
         low, high = self.of(first).low, self.of(last).high
-        # An end that has wrapped bounds nothing here: the loop goes from the one value to the other.
+        # An end that may have wrapped is no bound: the loop goes from one value to the other, not from end to end.
         low = low if low is not None and low.fits(dtype) and self.is_exact(first) else None
         high = high if high is not None and high.fits(dtype) and self.is_exact(last) else None
         if by > 0:
@@ -149,7 +149,7 @@ class Ranges:
         else:
             low = None if low is None else low + 1
         reached = start.reached and stop.reached and not start.varies & stop.varies
-        if abs(by) > 1:  # the last iteration may be short of the end
+        if abs(by) > 1:  # the last iteration's value may lie short of the end
             end = high if by > 0 else low
             origin = start.launch_known
             reached = reached and end is not None and origin is not None
@@ -283,7 +283,7 @@ class Ranges:
 
 
 def _atom(x: Range, op: Assumption) -> Atom | None:
-    """The atom that a value is; None where it is another sum, or may have wrapped."""
+    """The atom that equals a value; None where it is another sum, or may have wrapped."""
     value = x.launch_known
     if value is None or len(value.terms) != 1 or not value.fits(op.x.tile.dtype):
         return None
@@ -294,8 +294,8 @@ def _atom(x: Range, op: Assumption) -> Atom | None:
 def _fits(x: Range, dtype: DTypeLike) -> bool:
     """Whether a value lies in its range itself, and not only modulo 2**bits.
 
-    The least and the greatest number of the range tell. Its ends need not be in order: `range(n)` goes from 0 to
-    `n - 1`, which is below 0 where there are no iterations.
+    The lower bound of the low end and the upper bound of the high end have to fit. The ends need not be in order:
+    `range(n)` goes from 0 to `n - 1`, which is below 0 where there are no iterations.
     """
     least, most = x.low.low if x.low is not None else None, x.high.high if x.high is not None else None
     return least is not None and most is not None and Affine(least).fits(dtype) and Affine(most).fits(dtype)

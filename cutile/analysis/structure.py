@@ -1,7 +1,7 @@
 """The order of tile blocks, written views, late loads, the depth of blocks.
 
-`why_linear` decides for every target whether tile blocks may run in any order. They may where each one writes only its
-own tiles: then a target may group them, or hand many to one thread block. A kernel with atomics, raw pointers or prints
+`why_linear` decides for every target whether tile blocks may run in any order. They may if each one writes only its own
+tiles: a target may then group them, or give many to one thread block. A kernel with atomics, raw pointers or prints
 gets a thread block for each tile block, in linear order.
 """
 
@@ -52,7 +52,7 @@ def written_views(function: Function) -> frozenset[Value]:
     """The tensors at addresses (views) whose elements the kernel may write.
 
     A slice of a tensor that nothing writes is not among them. A view at an address that the launch passes is. In an
-    unsafe kernel all views are.
+    unsafe kernel all views are among them.
 
     Args:
         function: the kernel, before it is lowered to a target.
@@ -71,7 +71,7 @@ def written_views(function: Function) -> frozenset[Value]:
             seen.add(value)
             if isinstance(op, TensorAddress):
                 yield op.x
-            else:  # what a loop or branch passes on may be anything that goes into it, or that its blocks yield
+            else:  # the result of a loop or branch may be any value that goes into it, or that its blocks yield
                 pending += op.operands
                 pending += [passed for block in op.regions for passed in block.terminator.operands]
 
@@ -108,14 +108,14 @@ def require_shallow(function: Function, own: int = 0) -> None:
 
 
 MAX_BRANCHES = 16
-"""Branches that generated text writes inside one another. CPython reads 100 levels of indentation, loops included."""
+"""Branches that generated text nests at most. CPython reads 100 levels of indentation, with those of loops."""
 
 
 def chained(op: If) -> list[If]:
     """A branch, and the branches that follow it as in a chain of `elif`.
 
-    Each further one is the last operation of a side of the one before, and that side yields nothing but its results. If
-    both sides end in such a branch, the longer chain counts.
+    Each further branch is the last operation of one side of the previous branch, and that side yields exactly its
+    results. If both sides end in such a branch, the longer chain is returned.
     """
     longest: list[If] = []
     for side in (op.orelse, op.then):
@@ -127,7 +127,7 @@ def chained(op: If) -> list[If]:
 
 
 def _deepest(block: Block) -> tuple[int, Location | None]:
-    """How many loops lie inside one another, and the innermost one's place."""
+    """The greatest number of loops inside one another, and the innermost one's place."""
     deepest: tuple[int, Location | None] = (0, None)
     stack: list[tuple[Block, int]] = [(block, 0)]
     while stack:

@@ -1,6 +1,6 @@
-"""What a program is: types, values, operations, blocks.
+"""The IR of programs: types, values, operations, blocks.
 
-Knows no operation family and no target.
+It knows no operation family and no target.
 """
 
 from cutile.ir import builder, constant, control, core, types

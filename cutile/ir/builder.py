@@ -1,14 +1,14 @@
-"""`Builder` makes operations, `Rewriter` changes functions: nothing else does.
+"""`Builder` makes operations, `Rewriter` makes changed copies of functions.
 
-A builder checks operands, infers result types, and appends. A rewriter copies a function, operation by operation, and
-lets a rule step in:
+Nothing else does. A builder checks operands, infers result types, and appends. A rewriter copies a function, operation
+by operation, and lets a rule step in:
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         if isinstance(op, Neg): return rewriter.builder.value(...)   # replace
         return KEEP                                                   # copy as it is
 
 A rule sees each operation with its operands already mapped to the copy. Nested blocks are rewritten before their
-operation. Locations carry over to what a rule builds.
+operation. Operations that a rule builds have the location of the one that they replace.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Builder:
 
     def __init__(self, body: Block) -> None:
         self._blocks = [body]
-        self._floors = [0]  # positions in `_blocks`: the visible blocks begin at the last one (`isolated`)
+        self._floors = [0]  # positions in `_blocks`: the visible blocks begin at the last position (`isolated`)
         self.location: Location | None = None
 
     @property
@@ -47,7 +47,7 @@ class Builder:
 
     @property
     def open_blocks(self) -> tuple[Block, ...]:
-        """The blocks in the making whose values may be used here, outermost first."""
+        """The unfinished blocks whose values may be used here, outermost first."""
         return tuple(self._blocks[self._floors[-1] :])
 
     @contextmanager
@@ -122,7 +122,9 @@ class Builder:
 
 
 KEEP: Final = "keep"
+"""A rule's answer: copy the operation as it is."""
 ERASE: Final = "erase"
+"""A rule's answer: leave the operation out. Nothing may use its results."""
 Replacement = Literal["keep", "erase"] | Value | Sequence[Value]
 Rule = Callable[[Op, "Rewriter"], Replacement]
 
@@ -131,7 +133,7 @@ class Copier:
     """Copies IR, operation by operation; a subclass replaces some of them.
 
     Attributes:
-        values: the copy's values, by those of the source. A source's value that is missing is used in the copy, too.
+        values: the copy's values, by those of the source. A value that is missing here is used by the copy as it is.
         builder: appends to the copy.
     """
 
@@ -145,7 +147,7 @@ class Copier:
         return Function(source.name, body, source.source, source.file, source.stage, dict(source.facts))
 
     def value(self, value: Value) -> Value:
-        """A copy of a value, which takes its place from here on."""
+        """A copy of a value, which takes the value's place from here on."""
         copy = Value(value.type, value.name)
         self.values[value] = copy
         return copy
@@ -160,7 +162,7 @@ class Copier:
     def operation(self, op: Op) -> None:
         """Append the copy of an operation."""
         self.builder.current.operations.append(self.copy_of(op))
-        self.builder.location = op.location  # for operations that a subclass adds behind it
+        self.builder.location = op.location  # for operations that a subclass adds after this one
 
     def copy_of(self, op: Op) -> Op:
         """The copy of an operation; its results take the place of the original's."""
@@ -174,7 +176,7 @@ class Rewriter(Copier):
     """Copies a function through a rule.
 
     Attributes:
-        original: the operation that the rule is asked about, as the source has it.
+        original: the operation that the rule sees, as it stands in the source.
     """
 
     original: Op
@@ -185,11 +187,11 @@ class Rewriter(Copier):
         self._drop = drop
 
     def operation(self, op: Op) -> None:
-        """Append what the rule makes of an operation."""
+        """Append an operation's copy, or the operations by which the rule replaces it."""
         if self._drop is not None and self._drop(op):
             return
         copy = self.copy_of(op)
-        self.builder.location = op.location  # after the copies of nested operations, which have set their own
+        self.builder.location = op.location  # again: the copies of nested operations have set their own
         self.original = op
         replacement = self._rule(copy, self)
         if isinstance(replacement, str):  # KEEP or ERASE
@@ -206,6 +208,6 @@ class Rewriter(Copier):
 def rewrite(function: Function, rule: Rule, drop: Callable[[Op], bool] | None = None) -> Function:
     """A copy of `function` changed by `rule`.
 
-    `drop` says of an operation of the original whether the copy leaves it out. `rule` does not see it then.
+    `drop` tells whether the copy leaves out an operation of the source. `rule` does not see such an operation.
     """
     return Rewriter(rule, drop).function(function)

@@ -1,6 +1,6 @@
-"""`Constant`, which builders and passes make.
+"""The operation `Constant`, which builders and passes make.
 
-All other operations but control flow are in `cutile/ops/`.
+Control flow is in `control.py`. All other operations are in `cutile/ops/`.
 """
 
 from __future__ import annotations

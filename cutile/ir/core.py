@@ -7,7 +7,7 @@ from them:
         x: Value = operand(FLOAT_TILE)
         flush_to_zero: bool = attribute(False)
 
-IR is a value once built: `Builder` makes it, `Rewriter` makes a changed copy, nothing else touches it.
+IR does not change once it is built: `Builder` makes it, and `Rewriter` makes changed copies.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Attribute = Any
 
 
 class Effect(enum.IntEnum):
-    """What an operation does besides computing its results.
+    """The side effects of an operation.
 
     Effects are ordered from none to the strongest. An operation with nested blocks has the strongest of its own and
     theirs.
@@ -53,12 +53,13 @@ class Accuracy:
     """The largest error of a float result, in units in the last place of the dtype.
 
     The error is the distance from the exact value. It is 0.5 where the result is rounded correctly to nearest. f16 and
-    bf16 are computed in f32 and rounded once: the f32 is rounded, too, so that the error may be a little above 0.5.
+    bf16 are computed in f32 and rounded once more: the f32 result is rounded itself, so that the error may be a little
+    above 0.5.
     Integers and bools have no error.
 
     Attributes:
         f16, bf16, f32, f64: the bound for each dtype.
-        note: what the figure leaves open, in a few words.
+        note: what the bounds leave open, in a few words.
 
     Example:
         >>> Accuracy(f32=2.0, f64=1.0).of("f32"), CORRECT.of("f64"), CORRECT.of("i32")
@@ -119,7 +120,12 @@ class Value:
 
 @dataclass(frozen=True)
 class Constraint:
-    """What an operand must be: words for the error, and the test of its type."""
+    """What an operand must be.
+
+    Attributes:
+        what: the words for an error.
+        accepts: the test of the operand's type.
+    """
 
     what: str
     accepts: Callable[[Type], bool]
@@ -157,7 +163,7 @@ class _Field:
 
     Attributes:
         kind: "operand", "operands", "attribute" or "region".
-        index: the position among the operands, or among the regions; of "operands", where they begin.
+        index: the position among the operands, or among the regions; for "operands", the position of the first one.
     """
 
     kind: str
@@ -185,9 +191,9 @@ def operand(constraint: Constraint = ANY_TILE) -> Any:
 
 
 def operands(constraint: Constraint | None = None) -> Any:
-    """Declare the trailing operands, any number of them.
+    """Declare trailing operands, any number of them.
 
-    A class has at most one such field, after all `operand`s.
+    A class has at most one such field, after all fields of `operand`.
     """
     return _Field("operands", constraint)
 
@@ -234,12 +240,12 @@ class Block:
 class Op:
     """One operation.
 
-    Subclasses declare fields, `infer` the result types, and give the NumPy meaning in `reference`.
+    Subclasses declare fields, `infer` the result types, and define the meaning on NumPy arrays by `reference`.
 
     A class says everything about its operation: pages, listings and tests are made from it.
 
     Attributes:
-        name: in the IR.
+        name: its name in the IR.
         spelled: how kernels write it: functions of `cutile` by name, methods as "Owner.name", operators as "x + y".
         accuracy: how far floats may be from the exact result.
         effect_of: its own effect, without that of nested blocks; see `effect`.
@@ -375,7 +381,7 @@ class Op:
         raise NotImplementedError(f"{type(self).__name__}.infer")
 
     def reference(self, *args: Any, **kwargs: Any) -> Any:
-        """What the operation means, on NumPy arrays: one array for one result."""
+        """The operation's meaning, on NumPy arrays; a single result is one array."""
         raise NotImplementedError(f"{type(self).__name__}.reference")
 
     def copy_with(self, operands: Sequence[Value], regions: Sequence[Block], results: Sequence[Value]) -> Op:
@@ -406,8 +412,8 @@ class Function:
         source: the user's source lines, by line number, for the comments in generated code.
         file: where the kernel was written.
         stage: which rules it obeys: "ir", or the backend that lowered it.
-        facts: what holds for the whole kernel, by name: requests of its author, such as `checks`, and decisions of a
-            backend's `lower`, such as shared bytes. They are printable attributes.
+        facts: facts of the whole kernel, by name: requests of its author, such as `checks`, and decisions of a
+            backend's `lower`, such as `shared_bytes`. They are printable attributes.
     """
 
     name: str
@@ -441,7 +447,7 @@ class Function:
 
 
 def _same_values(a: Sequence[Value], b: Sequence[Value], pairs: dict[Value, Value]) -> bool:
-    """Whether newly defined values have the same types; if so, adds them to `pairs`."""
+    """Whether newly defined values have the same types; if so, add them to `pairs`."""
     if len(a) != len(b) or any(x.type != y.type for x, y in zip(a, b, strict=True)):
         return False
     pairs.update(zip(a, b, strict=True))
@@ -451,7 +457,7 @@ def _same_values(a: Sequence[Value], b: Sequence[Value], pairs: dict[Value, Valu
 def _same_block(a: Block, b: Block, pairs: dict[Value, Value]) -> bool:
     """Whether two blocks are the same program; names and locations may differ.
 
-    `pairs` has the values of `b`, by those of `a` to which they correspond.
+    `pairs` has the values of `b`, by the values of `a` to which they correspond.
     """
     if not _same_values(a.arguments, b.arguments, pairs) or len(a.operations) != len(b.operations):
         return False

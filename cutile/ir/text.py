@@ -1,12 +1,12 @@
 """IR as text, and back: `parse(print_function(f), OPS) == f`.
 
-    func @saxpy(%y: mut<f32[?], strides [1], align 16, tile [256]>, %a: f32, %x: tensor<f32[?], strides [1], align 16>)
+    func @copy(%y: mut<f32[?], strides [1], align 16, tile [256]>, %x: tensor<f32[?], strides [1], align 16>) stage ir {
       %i = tile_block_id() {axis = 0} : i32  // 12
       %t = load_tile(%x, %i) {shape = [256]} : f32<256>
       ...
     }
 
-The number behind `//` is the user's line; it is not read back. Attributes are left out where they have their default.
+The number behind `//` is the user's line, and is not read back. Attributes with their default value are left out.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cutile.ir.types import MutType, ResourceType, TensorType, TileType, Type, a
 
 
 class _Names:
-    """The name of each value, which no other value has.
+    """Names of values, each of them unique.
 
     The first value with the user's name `x` is `x`, the next ones are `x_1`, `x_2`. Values without a name are numbered.
     """
@@ -289,7 +289,7 @@ class _Parser:
             self._take(":")
             regions.append(self._block(inner))
             self._take("}")
-        # Not by the constructor: the text has operands and regions in order already, and any attributes of a target.
+        # Not by the constructor: the text has operands and regions in order already, and maybe a target's attributes.
         op = object.__new__(self._operations[name])
         op.operands = tuple(operands)
         left_out = {key: each.default for key, each in op.fields.items() if each.kind == "attribute"}

@@ -1,6 +1,6 @@
 """The types of IR values.
 
-Frozen, hashable, and printable in the form that `text.py` parses.
+They are frozen, hashable, and printed in the form that `text.py` parses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _list(items: tuple[int | None, ...]) -> str:
 
 @dataclass(frozen=True)
 class TileType:
-    """A tile as a value of a kernel: a dtype and a shape. `()` is a scalar's."""
+    """A tile as a value of a kernel: a dtype and a shape, `()` for a scalar."""
 
     dtype: DTypeLike
     shape: tuple[int, ...] = ()
@@ -61,7 +61,7 @@ class TensorType:
         dtype: the element type.
         shape: extents; None is dynamic (a launch argument).
         strides: in elements; an integer is known at compile time, None is a launch argument.
-        alignment: bytes that divide the base address and every stride that is not 1. The launch promises them. With
+        alignment: bytes that divide the base address and every stride that is not 1. The launch promises this. With
             16 it also promises that all strides are positive: TMA needs both.
         stable: whether nothing writes to it while the kernel runs; false for tensors that a kernel finds at an address.
     """
@@ -102,7 +102,7 @@ class MutType:
         tensor: the tensor.
         tile: the extents of a tile.
         map: None for a partition with one tile for each block. In a mapped partition each block owns a stream of
-            tiles: `map` has the tiles of a group along each axis; 0 where a block owns the axis whole.
+            tiles: `map` has the tiles of a group along each axis; 0 where a block owns the whole axis.
         exact: whether the launch's grid has a block for each tile; else it may have fewer along each axis.
     """
 
@@ -123,7 +123,7 @@ class MutType:
 
     @property
     def tells_grid(self) -> bool:
-        """Whether a launch's grid is the number of its tiles along each axis."""
+        """Whether a launch's grid has as many blocks along each axis as there are tiles."""
         return self.map is None and self.exact
 
     @property

@@ -1,15 +1,15 @@
 """Two passes over tile indices: `bounds` for checks, `reach` for far indices.
 
-`bounds` proves index checks away, or moves them to the launch. `checks.py` asserts the others in the kernel.
+`bounds` removes index checks that it proves, or moves them to the launch. `checks.py` asserts the others in the kernel.
 
     check_tile(%x, %k) {axis = 1, step = 64}     ->   (gone), where %k certainly is below ceil(x.shape[1] / 64)
                                                  ->   a launch check: `n - 1 < (x.shape[1] + 63) // 64`
                                                  ->   (stays), where only the kernel knows %k
 
 A check moves to the launch where its index runs between two launch-known numbers that are both reached (`ranges.py`),
-outside of branches and `while` loops. The loops around it become its guard: a loop without iterations checks nothing.
+outside of branches and `while` loops. The loops around it become its guards: a loop without iterations checks nothing.
 So a launch that fails its checks would have ended in an error in the kernel. The exception is an index that would have
-wrapped round to a tile: the launch makes it an error, too.
+wrapped round to a tile: the launch makes that an error, too.
 
 The function's fact `checks` has one of four values:
 
@@ -28,8 +28,9 @@ The fact `preconditions` has Python comparisons over the parameters, which the l
                                                         load_tile(%x, %3) {shape = 64}
 
 Targets find an element by `index * step` in 32 bits, threads as well as TMA units. The product must not wrap round to
-an element. It cannot for an index that `bounds` checks, nor for one whose range says so. Any other index is clamped in
-its own width. That changes no result: all indices below 0 give the same padding, as do all past the largest extent.
+an element. It cannot for an index that is checked, nor for one whose range says so. Any other index is clamped in its
+own width, which is 32 or 64 bits: the front end widens narrower ones. That changes no result: all indices below 0 give
+the same padding, as do all past the largest extent.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ from cutile.ops.view import LoadView, StoreView
 
 _MAX_I32 = 2**31 - 1
 _MAX_TILE = 2**19
-"""Elements along an axis that the first tile past every tensor may have without leaving 32 bits."""
+"""The room that is left below 2**31 for the elements of the first tile past every tensor, along one axis."""
 _Checked = tuple[Value, int, int, Value]
 """The tensor, the axis, the step between tiles and the index of a check."""
 
@@ -86,7 +87,7 @@ def reach(function: Function) -> Function:
                 return _narrow(builder, value)
             if at < len(steps):
                 return _just_outside(builder, value, steps[at], (original, at) in not_negative)
-            return _narrow(builder, _at_most(builder, value))  # behind the indices come limits, in elements
+            return _narrow(builder, _at_most(builder, value))  # after the indices come limits, in elements
 
         index = tuple(in_reach(at, value) for at, value in enumerate(op.index))
         if index != op.index:
@@ -104,12 +105,12 @@ def _steps(op: LoadTile | LoadView | StoreView) -> tuple[int, ...]:
 
 def _near(function: Function, ranges: Ranges, facts: Facts) -> set[tuple[int, int]]:
     """The indices, by access and position, whose products with the step fit 32 bits."""
-    believed = function.facts.get("checks", "place") != "none"  # with "none" neither launch nor kernel makes a check
+    checked_at_all = function.facts.get("checks", "place") != "none"  # else neither launch nor kernel makes a check
     near: set[tuple[int, int]] = set()
 
     def visit(operations: list[Op], checked: frozenset[_Checked]) -> None:
         for op in operations:
-            if isinstance(op, CheckTile) and believed:
+            if isinstance(op, CheckTile) and checked_at_all:
                 checked |= {(op.x, op.axis, op.step, op.index)}
             if isinstance(op, LoadTile | LoadView | StoreView):
                 tile = op.value.tile.shape if isinstance(op, StoreView) else op.shape
@@ -131,7 +132,7 @@ def _near(function: Function, ranges: Ranges, facts: Facts) -> set[tuple[int, in
 def _fits(index: Range, tiles: Affine, step: int, extent: int, facts: Facts) -> bool:
     """Whether a range keeps the elements of a tile within 32 bits.
 
-    Its numbers may say so, or it ends in the tensor: at most at the first tile past the tensor's `tiles`.
+    The range's numbers may say so. Or the range ends in the tensor: at most at the first tile past its `tiles`.
     """
     low = index.low.low if index.low is not None else None
     if low is None or low * step < -_MAX_I32 or index.high is None:
@@ -141,7 +142,7 @@ def _fits(index: Range, tiles: Affine, step: int, extent: int, facts: Facts) -> 
 
 
 def _not_below(index: Range, value: Value) -> bool:
-    """Whether an index is 0 or above: its range says so, and no number in it wraps."""
+    """Whether an index is 0 or above: its range says so, and the index cannot wrap."""
     low, high = index.low, index.high
     if low is None or high is None or low.low is None or high.high is None:
         return False
@@ -182,11 +183,11 @@ def _at_most(builder: Builder, limit: Value) -> Value:
 LaunchCheck = tuple[str, int, int, str, str, str, tuple[str, ...], str]
 """A check that the launch makes: `low >= 0` and `high < count`, where all guards hold. Its entries are
 
-0. the tensor's name; of another index its description; of the grid the error's whole text,
-1. the axis; -1 of another index, -2 of the grid,
+0. the tensor's name; for another index its description; for the grid the error's whole text,
+1. the axis; -1 for another index, -2 for the grid,
 2. the step between tiles; 0 where there are none,
-3. `low`, the lowest index, as Python over the parameters; empty where it is proved to be right,
-4. `high`, the highest index, likewise,
+3. `low`, the lowest index, as Python over the parameters; empty where `low >= 0` is proved,
+4. `high`, the highest index, likewise; empty where `high < count` is proved,
 5. `count`, the number of tiles,
 6. the guards: comparisons that hold if the loops around the check have iterations,
 7. the place, as an error shows it.
@@ -198,7 +199,7 @@ class _Context:
     """Where a check stands.
 
     Attributes:
-        loops: the `for` loops around it, innermost last; None inside of a branch or a `while` loop.
+        loops: the `for` loops around the check, innermost last; None inside of a branch or a `while` loop.
     """
 
     loops: tuple[For, ...] | None = ()
@@ -208,7 +209,7 @@ def bounds(function: Function) -> Function:
     """A copy of `function` without checks that are proved, or that the launch makes.
 
     Raises:
-        KernelTypeError: a precondition cannot be understood; or, where checks in the kernel are denied, one would stay.
+        KernelTypeError: a precondition cannot be read; or checks in the kernel are denied, and one would stay.
     """
     mode = function.facts.get("checks", "place")
     facts = Facts()
@@ -225,7 +226,7 @@ def bounds(function: Function) -> Function:
         checks = pass_.launch_checks(op, context)
         if checks is not None:
             dropped.add(id(op))
-            known = {each[:-1] for each in launch_checks}  # without the place
+            known = {each[:-1] for each in launch_checks}  # without the place: the first place stands for all
             launch_checks += [check for check in checks if check[:-1] not in known]
         elif mode == "deny":
             raise KernelTypeError(
@@ -323,10 +324,10 @@ class _Bounds:
                 first, last = last, first  # it counts down
             if not (first.reached and last.reached) or first.low is None or last.high is None:
                 return None
-            if first.varies & last.varies:  # both depend on one number: their extremes may not come together
+            if first.varies & last.varies:  # both depend on one number: their extremes may be in different iterations
                 return None
             if not (self._ranges.is_exact(loop.start) and self._ranges.is_exact(loop.stop)):
-                return None  # the guard below would count iterations that a wrapped bound has not
+                return None  # the guard below would count iterations that a loop with a wrapped bound does not run
             if not self._facts.at_most(first.low + 1, last.high):
                 guards.append(f"{first.low.text} < {last.high.text}")
         return tuple(guards)

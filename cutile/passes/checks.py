@@ -3,8 +3,8 @@
     check_tile(%x, %k) {axis = 1, step = 64}   ->   assert(0 <= %k and %k < ceil_div(dim(%x, 1), 64))
 
 A check whose operands do not change in the loop around it moves ahead of the loop, under the condition that the loop
-has an iteration. So does a check whose index counts with the loop: it becomes two, of the first and of the last index.
-In the debug mode (`checks` is "keep") all checks stay where they are, and assumptions are asserted, too.
+has an iteration. So does a check whose index counts with the loop: it becomes two checks, of the first and of the last
+index. In the debug mode (`checks` is "keep") all checks stay where they are, and assumptions are asserted, too.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _leave_loops(op: Op, rewriter: Rewriter) -> Replacement:
     fixed = [check for check in in_body if not changing & set(check.operands)]
     counting = [check for check in in_body if check not in fixed and _counts(op, check, changing, definitions)]
     step: int | None = _constants(rewriter.builder).get(op.step)
-    if step is None:  # whether the loop has an iteration depends on its sign (`_has_iterations`)
+    if step is None:  # whether the loop has an iteration depends on the step's sign (`_has_iterations`)
         return KEEP
     counting = counting if step in (1, -1) else []  # by other steps, the last index is not next to `stop`
     if not fixed and not counting:
@@ -79,7 +79,7 @@ def _leave_loops(op: Op, rewriter: Rewriter) -> Replacement:
 def _counts(loop: For, check: CheckTile | CheckIndex, changing: set[Value], definitions: Mapping[Value, Op]) -> bool:
     """Whether only the index of a check changes in a loop, and counts with it.
 
-    Such an index is the loop variable, that plus a fixed value, or that minus a fixed value.
+    Such an index is the loop variable, the variable plus a fixed value, or the variable minus a fixed value.
     """
     if changing & {value for value in check.operands if value is not check.index}:
         return False
@@ -107,7 +107,7 @@ def _check_before(
         loop: the loop.
         fixed: checks whose operands do not change in it.
         counting: checks whose index counts with it. The first and the last index are checked: the others lie between.
-        step: of the loop; 1 or -1 if there are counting checks.
+        step: the loop's step; 1 or -1 if there are counting checks.
         definitions: the operations of the loop's body, by their results.
         builder: appends ahead of the loop.
     """
@@ -127,7 +127,7 @@ def _check_before(
         for end in ends:
             operands = [end if value is check.index else value for value in check.operands]
             builder.add(check.copy_with(operands, (), ()))
-        # An i32 sum may leave its range between two ends that are inside. An i64 one takes 2**64 iterations to do so.
+        # An i32 sum may wrap between two ends that are in range. An i64 sum would take 2**64 iterations to do so.
         if definition is not None and ends[0].tile.dtype is i32:
             distance = builder.value(Sub(x=ends[1], y=ends[0]) if step > 0 else Sub(x=ends[0], y=ends[1]))
             what = "the way from a loop's first index to its last"
@@ -176,7 +176,7 @@ class _Asserting:
         self._constants: dict[Value, object] = {}
 
     def rule(self, op: Op, rewriter: Rewriter) -> Replacement:
-        """What becomes of an operation."""
+        """Replace checks and assumptions."""
         if isinstance(op, Constant):
             self._constants[op.result] = op.value
         if isinstance(op, Assumption):
@@ -186,7 +186,8 @@ class _Asserting:
         if isinstance(op, CheckTile):
             extent = rewriter.builder.value(TensorDim(x=op.x, axis=op.axis))
             raised = rewriter.builder.value(Add(x=extent, y=rewriter.builder.constant(op.step - 1)))
-            # Beside a constant index nothing tells an assertion that this is the count (`ops.debug.subjects`).
+            # Beside a constant index, an assertion reports the count alone, and not as one (`ops.debug.subjects`). So
+            # the count has a name.
             name = "count" if op.index in self._constants else ""
             count = rewriter.builder.value(FloorDiv(x=raised, y=rewriter.builder.constant(op.step)), name)
             name = repr(op.x.name) if op.x.name else "a view"
@@ -203,7 +204,7 @@ class _Asserting:
 
         None for `low` is 0.
         """
-        # An assertion that fails tells the integers that it compares, but no constants (`structure.subjects`).
+        # A failed assertion reports the integers that it compares, but no constants (`ops.debug.subjects`).
         numbers = [f"it is {self._constants[index]}"] if index in self._constants else []
         if low is None and count in self._constants:
             numbers.append(f"there are {self._constants[count]}")
@@ -216,7 +217,7 @@ class _Asserting:
         self._require(op, both, f"{what} is out of range{constants}", builder)
 
     def _require(self, op: Op, condition: Value, message: str, builder: Builder) -> None:
-        """Assert a condition, of a tile for all elements, at the line of `op`."""
+        """Assert a condition at the line of `op`; a tile of conditions for all elements."""
         if not condition.tile.is_scalar:
             flat = builder.value(Convert(x=condition, dtype=i32))
             flat = builder.value(Reshape(x=flat, shape=(flat.tile.size,)))
@@ -258,7 +259,8 @@ class _Asserting:
         dtype, shape = op.x.tile.dtype, op.x.tile.shape
         value = op.x
         if op.every is not None and op.along is not None:
-            # The elements of a group count up. Less their places in the group, all are equal, and multiples of `by`.
+            # The elements of a group count up from a multiple of `by`: minus its place in the group, each element is
+            # that multiple.
             counted = dtype if shape[op.along] <= _ends(dtype)[1] else i32  # i8 counts no axis of 256 elements
             row = builder.value(Iota(length=shape[op.along], dtype=counted))
             place = builder.value(Mod(x=row, y=builder.constant(op.every, counted, (shape[op.along],))))
@@ -292,8 +294,8 @@ class _Asserting:
         elif not dtype.computes:
             value = builder.value(Convert(x=value, dtype=f32))
         if value.tile.dtype.is_float:
-            # Reductions to extremes ignore NaN, and no NaN equals itself. So zeros take the place of NaN, and where
-            # the NaN are is compared apart.
+            # Reductions to extremes ignore NaN, and no NaN equals itself. So zeros take the place of NaNs, and the
+            # places of the NaNs are compared separately.
             is_nan = builder.value(Ne(x=value, y=value))
             places = builder.value(Convert(x=is_nan, dtype=i32))
             zeros = builder.constant(0.0, value.tile.dtype, value.tile.shape)

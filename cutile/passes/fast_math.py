@@ -1,6 +1,6 @@
 """Passes that a target may call: faster forms, and scaled products as plain ones.
 
-The target says which faster forms it gains by, and in which dtype it multiplies scaled operands.
+The target says which faster forms it gains from, and in which dtype it multiplies scaled operands.
 
 Faster, less exact forms of operations, where `fast_math` permits them:
 
@@ -14,8 +14,8 @@ Scaled products as plain ones, for targets without such an instruction (`lower_s
 
     %t = mma_scaled(%a, %b, %acc, %as, %bs)  ->  %t = mma(mul(convert(%a), repeat(convert(%as))), ..., %acc)
 
-Numbers of 8 or 4 bits have at most four significant bits, and so have scales. Their products have at most eight, which
-bf16 and f32 hold. A product is rounded only beyond the range of exponents, which bf16 and f32 share.
+Numbers of 8 or 4 bits have at most four significant bits, and so have scales. Products of the two have at most eight
+bits, which bf16 and f32 hold. A product is rounded only beyond the range of exponents, which bf16 and f32 share.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from cutile.ops.shape import Broadcast, Reshape
 from cutile.passes.redundancy import dce
 
 FACT = "fast_math"
-"""The fact of a function that says what was made faster, and how often."""
+"""The fact of a function with the forms that were made faster, and how often."""
 
 
 def fast_math(function: Function, parts: Collection[str], contracted: Collection[DTypeLike]) -> Function:
@@ -43,8 +43,8 @@ def fast_math(function: Function, parts: Collection[str], contracted: Collection
 
     Args:
         function: the kernel, after the neutral passes.
-        parts: the parts of `CompileOptions.fast_math` by which the target gains.
-        contracted: dtypes in which the target multiplies and adds at once.
+        parts: the parts of `CompileOptions.fast_math` from which the target gains.
+        contracted: dtypes for which the target has a fused multiply-add.
     """
     if not parts:
         return function
@@ -62,7 +62,7 @@ def exact_parts(
     Args:
         function: the kernel, as `fast_math` gets it.
         parts: the parts that the author permits.
-        gains: the parts by which the target gains.
+        gains: the parts from which the target gains.
         contracted: as for `fast_math`.
     """
     for part in parts:
@@ -73,7 +73,7 @@ def exact_parts(
 
 
 class _Relaxed:
-    """The rule, and what it has done."""
+    """The rule, with a count of its replacements."""
 
     def __init__(self, function: Function, parts: frozenset[str], contracted: frozenset[DTypeLike]) -> None:
         self._parts = parts
@@ -83,7 +83,7 @@ class _Relaxed:
         self.done: Counter[str] = Counter()
 
     def rule(self, op: Op, rewriter: Rewriter) -> Replacement:
-        """What becomes of one operation."""
+        """Replace an operation by a faster form, if there is one."""
         if isinstance(op, Mul) and self._uses[rewriter.original.results[0]] == 1:
             self._products[op.result] = op, rewriter.builder.current
         faster = None
@@ -112,7 +112,7 @@ class _Relaxed:
             return None
         make = rewriter.builder.value
         for product, other in ((op.x, op.y), (op.y, op.x)):
-            # A product outside of the loop or branch that adds it is computed once, and less often than here.
+            # A product outside of the loop or branch that adds it stays there, where it is computed less often.
             mul, block = self._products.get(product, (None, None))
             if mul is None or block is not rewriter.builder.current:
                 continue

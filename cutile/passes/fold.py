@@ -11,12 +11,12 @@ integers `x + 0`, `x * 1` and `x // 1`, a broadcast or reshape to the shape of i
 constant. The test whether the grid is empty becomes False, since it never is. A load from a tensor without elements
 becomes its padding: targets count on an element along each axis.
 
-Minima and maxima of integers, for selections by a comparison (`minmax`):
+Minima and maxima of integers, in place of selections by a comparison (`minmax`):
 
     %2 = gt(%0, %1)              ->   %2 = max(%0, %1)
     %3 = select(%2, %0, %1)
 
-So a target has one form of code for them, which is chosen with its toolchain in mind. Floats stay selections: those
+So a target has one form of code for them, which is chosen with its toolchain in mind. Selections of floats stay: they
 differ from minima in the sign of zeros, and where an operand is NaN.
 """
 
@@ -39,9 +39,9 @@ from cutile.ops.shape import Broadcast, Extract, Permute, Reshape
 from cutile.ops.view import LoadView
 
 _FIRST: dict[type[Compare], type[Min | Max]] = {Lt: Min, Le: Min, Gt: Max, Ge: Max}
+"""The extreme that is a selection of the comparison's first operand where the comparison holds, else of its second."""
 _SECOND: dict[type[Compare], type[Min | Max]] = {Lt: Max, Le: Max, Gt: Min, Ge: Min}
-"""The extreme that a selection by a comparison is, if it takes the comparison's first operand where that holds, or its
-second one."""
+"""The extreme that is a selection of the comparison's second operand where the comparison holds, else of its first."""
 
 
 def minmax(function: Function) -> Function:
@@ -68,14 +68,15 @@ def minmax(function: Function) -> Function:
 
 
 _ELEMENTWISE = (Binary, FloatUnary, Unary, Convert)
-_SAME_EVERYWHERE = (Broadcast, Reshape, Permute)  # of a splat (a tile of one constant) they give a splat
-_NEUTRAL: dict[type[Op], int] = {Add: 0, Sub: 0, Mul: 1, FloorDiv: 1}  # as a second operand; of integers
+_SAME_EVERYWHERE = (Broadcast, Reshape, Permute)  # a splat (a tile of one constant) becomes a splat
+_NEUTRAL: dict[type[Op], int] = {Add: 0, Sub: 0, Mul: 1, FloorDiv: 1}
+"""The second operand with which an operation on integers is its first operand."""
 
 
 def fold(function: Function) -> Function:
     """A copy of `function` with constants folded."""
     constants: dict[Value, Constant] = {}
-    positive: set[Value] = set()  # extents of the grid, at least 1
+    positive: set[Value] = set()  # extents of the grid, which are at least 1
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         if isinstance(op, Constant):

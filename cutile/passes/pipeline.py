@@ -1,6 +1,6 @@
 """The order of the target-neutral passes, and the reason for each place.
 
-Each leaves valid IR, which is checked.
+Each pass leaves valid IR, which is checked.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ Pass = Callable[[Function], Function]
 
 PASSES: tuple[Pass, ...] = (
     fold,  # first: constants make more operations equal
-    reach,  # before bounds: an index that is checked needs nothing else
-    bounds,  # while loops are as written, with folded bounds; what it removes no other pass need move
+    reach,  # before bounds: an index that is checked needs no clamp, and bounds removes checks
+    bounds,  # while loops are as written, with folded bounds; no later pass need move the checks that it removes
     cse,  # before licm: fewer operations to move
-    minmax,  # after cse: what is compared and what is picked are the same values now
+    minmax,  # after cse: the compared operands and the selected ones are the same values now
     licm,  # after cse has merged a loop's operations with those outside
-    checks,  # what is left of them, once their operands stand before the loops in which they do not change
+    checks,  # the remaining checks, once their operands stand before the loops in which they do not change
     cse,  # operations that left two loops may be equal
     dce,  # last: the passes above leave unused operations behind
 )

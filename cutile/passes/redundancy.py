@@ -18,8 +18,8 @@ Loop-invariant operations (`licm`):
 
 Only scalars and loads of tiles move: other tiles would occupy registers throughout the loop, and cost little to make.
 
-Unused operations (`dce`): those without effect whose results are unused, loops and branches included, and the unused
-values that the other loops and branches carry.
+Unused operations (`dce`) go: operations without effect whose results are unused, loops and branches among them. So do
+unused values that the other loops and branches carry.
 
     %0 = tile_block_id() {axis = 2}                 (gone)
     %a, %b = if(%c) { yield(%x, %y) } {...}   ->    %a = if(%c) { yield(%x) } {...}      (%b is unused)
@@ -52,10 +52,10 @@ def movable(op: Op) -> bool:
 
 def cse(function: Function) -> Function:
     """A copy of `function` in which equal operations are merged."""
-    # By block and key: the results of an operation. A block is known by its id. A lookup asks the open blocks alone:
-    # their values may be used here.
+    # The results of an operation, by the id of its block and by its key. A lookup asks the open blocks alone: their
+    # values may be used here.
     seen: dict[int, dict[Any, tuple[Value, ...]]] = {}
-    blocks: list[Block] = []  # keeps them, so that no later block has the id of an earlier one
+    blocks: list[Block] = []  # kept alive, so that no later block has the id of an earlier one
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         if not movable(op):
@@ -111,7 +111,9 @@ def dce(function: Function) -> Function:
 
 
 class _Liveness:
-    """What is needed, found from the last operation to the first. All sets only grow.
+    """The operations and values that are needed.
+
+    They are found from the last operation to the first. The sets only grow, so that loops can be marked again.
 
     Attributes:
         used: the values that live operations read.
@@ -151,7 +153,7 @@ class _Liveness:
     def _loop(self, op: For | While, used: set[int]) -> None:
         """Mark a loop.
 
-        A carried value is needed after the loop, or by the next iteration. That one may need further values, and so on.
+        A carried value is needed after the loop, or by the next iteration, which may need further values, and so on.
         """
         own = 1 if isinstance(op, For) else 0  # the loop variable is the first argument
         while True:
@@ -172,7 +174,7 @@ class _Liveness:
 def _prune(function: Function, liveness: _Liveness) -> Function:
     """The function, with loops and branches that carry needed values alone.
 
-    An operation that reads a value which is carried no more is dead. `dce` drops it next; until then it reads a value
+    An operation that reads a value which is no longer carried is dead. `dce` drops it next. Until then it reads a value
     that nothing defines.
     """
     order = [liveness.kept.get(id(op)) for op in _inner_first(function.body)]
@@ -193,7 +195,7 @@ def _prune(function: Function, liveness: _Liveness) -> Function:
 
 
 def _inner_first(block: Block) -> Iterator[Op]:
-    """Operations with nested blocks, in the order in which a rewriter comes to them."""
+    """Operations with nested blocks, in the order in which a rule sees them."""
     for op in block.operations:
         for nested in op.regions:
             yield from _inner_first(nested)

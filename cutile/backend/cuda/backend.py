@@ -1,6 +1,6 @@
 """The manifest: this backend's verbs in one place.
 
-A verb imports what it needs: cached kernels are only loaded.
+Each verb imports its modules itself, so that loading a cached kernel imports neither the compiler nor Numba.
 """
 
 from collections.abc import Mapping
@@ -30,9 +30,13 @@ class CudaBackend:
         return _version()
 
     def target(self, arch: str, units: int) -> Target:
-        """The target for a device that reports `sm_90` and the like.
+        """The target for a device that reports an architecture such as `sm_90`.
 
-        Its own instructions are used where it has any.
+        From sm_90 on its name has the suffix "a": code may then use instructions that only this architecture has.
+
+        Args:
+            arch: the architecture's name.
+            units: multiprocessors of the device.
 
         Raises:
             UnsupportedTargetError: the architecture is older than sm_80, or none at all.
@@ -57,6 +61,7 @@ class CudaBackend:
         lowered = start_early(lower(function, target, options), architecture(target.arch))
         _check_elements(lowered, target.arch)
         lowered.note_unused(unused(function, lowered, options, architecture(target.arch)))
+        # `exact_parts` looks at `function`. Only `lowered` has sums of row slices, to which `contract` was applied.
         permitted = [part for part in options.fast_math_parts if part != "contract" or not lowered.facts.get(ROW_SUMS)]
         lowered.note_unused(exact_parts(function, permitted, FAST_MATH, FLOATS))
         return lowered
@@ -109,12 +114,12 @@ FAST_THREAD_ELEMENTS = 64
 
 
 def _check_elements(lowered: Function, arch: str) -> None:
-    """Refuse a tile of so many elements that its code takes minutes to compile.
+    """Refuse tiles whose code takes minutes to compile.
 
-    Nearly all of such a tile would be kept in memory, not in registers.
+    Nearly all elements of such a tile would spill to memory.
 
     Raises:
-        KernelTypeError: at the operation, with the largest tile that is taken.
+        KernelTypeError: a tile is too large; the message is at its operation, and names the largest accepted size.
     """
     from cutile.backend.cuda.lowering_context import layouts_of
 
@@ -136,7 +141,7 @@ def _check_elements(lowered: Function, arch: str) -> None:
 
 @cache
 def _version() -> str:
-    """Read without importing Numba: a cached cubin is found without it."""
+    # From the packages' metadata: a cached cubin is looked up without importing Numba.
     packages = ("numba", "numba-cuda", "llvmlite", "nvidia-nvvm", "nvidia-nvjitlink", "cuda-bindings")
     return ", ".join(f"{name} {installed_version(name) or 'from the toolkit'}" for name in packages)
 

@@ -23,7 +23,7 @@ from cutile.ops.memory import LoadTile
 from cutile.ops.shape import Permute
 
 MIN_TILE_EXTENT = 16
-"""The least extent of a product that an error names as one that fits."""
+"""The least extent of the product that an error recommends."""
 MAX_THREAD_REGISTERS = 255
 """Registers of a thread that instructions can name."""
 # Found by compiling, as this file's docstring says: 216 of 255 registers are for a product. One that needs more is
@@ -39,9 +39,9 @@ def product_words(
 ) -> tuple[int, int]:
     """Registers of a thread for a lowered product's sums, and for its operands.
 
-    Sums of f16 are added up in f32. Operands in stages take no registers, and others are counted as packed words. With
-    `definitions` they are counted as they are loaded: an element that is loaded alone takes a register, and so does any
-    byte.
+    Sums of f16 are added up in f32. Operands in stages take no registers. Other operands are counted as packed words.
+    With `definitions` they are counted as they are loaded: an element that is loaded alone takes a register, and so
+    does each element of 8 bits.
     """
 
     def words(value: Value, layout: str) -> int:
@@ -97,12 +97,13 @@ def check_budget(function: Function, lowered: Function, arch: Architecture, opti
 
 def shared_room(arch: Architecture, blocks: int) -> int:
     """Bytes of shared memory per block if `blocks` blocks share a multiprocessor."""
+    # A multiprocessor has `SYSTEM_BYTES` more than one block may have. Each block loses as many to the system.
     return arch.shared_bytes if blocks == 1 else (arch.shared_bytes + SYSTEM_BYTES) // blocks - SYSTEM_BYTES
 
 
 def registers(arch: Architecture, threads: int, blocks: int) -> int:
     """Registers that a thread may have where `blocks` blocks share a multiprocessor."""
-    # Registers are allocated to a warp in units of 256: 8 for each thread.
+    # A warp's registers are allocated in units of 256: 8 for each of its threads.
     return min(MAX_THREAD_REGISTERS, arch.registers // (threads * blocks) // 8 * 8)
 
 
@@ -152,8 +153,9 @@ def _fits(shape: tuple[int, int, int], product: Mma, arch: Architecture, blocks:
     """Whether a product of this shape surely fits the plan of one group of warps."""
     m, n, k = shape
     dtype, sums = product.a.tile.dtype, product.acc.tile.dtype
+    # The warps of `choose_warps` for sums of 32 bits: `MAX_MMA_WARPS` at most, each with 2048 sums, 64 of a thread.
     warps = min(8, max(1, round_up(m * n) // 2048))
     operand_bytes = (m + n) * k * dtype.bits // 8
-    padded = 2 * operand_bytes * 5 // 4  # two stages, a quarter more for padding; they keep operands out of registers
+    padded = 2 * operand_bytes * 5 // 4  # two stages, with a quarter more for padding; so no operand is in registers
     filled = m * n * sums.bits // 32 // (32 * warps)
     return padded <= shared_room(arch, blocks) and filled <= registers(arch, 32 * warps, blocks) - SPARE_REGISTERS

@@ -1,4 +1,4 @@
-"""Text to machine code.
+"""Generated text to machine code.
 
 Numba turns the generated function into LLVM IR. `toolchain.py` turns that into a cubin.
 """
@@ -26,9 +26,9 @@ TMA_LOAD = "shared::cluster.global"
 """The state spaces in the PTX of a load by TMA: from global to shared memory (PTX ISA, "cp.async.bulk.tensor")."""
 
 _NUMBA: Final = new_lock()
-"""Held for what only one thread at a time may do: Numba's typing, and the text of LLVM IR.
+"""The lock for steps that only one thread at a time may do: Numba's typing, and printing LLVM IR.
 
-NVVM and the linker run without it, for several kernels at once.
+NVVM and the linker run without the lock, for several kernels at once.
 """
 
 
@@ -36,17 +36,18 @@ def parameter_type(parameter: Parameter) -> Any:
     """The Numba type of a kernel's parameter."""
     if parameter.kind == "tensor_map":
         return TENSOR_MAP
-    # A workspace and a report are addresses, as tensors are. A fragment of 0 elements is a scalar.
+    # A workspace and a report are addresses, like tensors. A fragment of 0 elements is a scalar.
     return POINTER if parameter.kind in ("pointer", "workspace", "report") else frag(parameter.dtype, 0)
 
 
 def _as_kernel(function: Any, source: Source) -> None:
     """Turn Numba's C function into an entry point.
 
-    It gets no result, launch bounds, and attributes of its parameters.
+    It loses its result, and gets launch bounds and attributes of its parameters.
     """
     facts = source.facts
-    # Only tensors ("pointer"): the fact follows from the ownership of arguments, which workspace and report are not.
+    # Only tensors ("pointer"): `noalias` follows from the ownership of arguments. Workspace and report are no
+    # arguments.
     pointers = [i for i, p in enumerate(source.parameters) if p.kind == "pointer"] if facts["noalias"] else []
     maps = [i for i, p in enumerate(source.parameters) if p.kind == "tensor_map"]
     void = ir.VoidType()
@@ -61,7 +62,7 @@ def _as_kernel(function: Any, source: Source) -> None:
     function.return_value = ir.ReturnValue(function, void)
     function.linkage = ""  # in LLVM's text: external
     _nvvm.set_cuda_kernel(function)
-    # `min_blocks` is 0 where nothing is asked of the registers.
+    # `min_blocks` is 0 where the compiler is free to choose the number of registers.
     threads, min_blocks, cluster = facts["threads"], facts["min_blocks"], facts.get("cluster", 1)
     _nvvm.set_launch_bounds(function, (threads, min_blocks) if min_blocks else (threads,))
     for position in pointers:
@@ -72,11 +73,11 @@ def _as_kernel(function: Any, source: Source) -> None:
         function.args[position].attributes.add("byval")
         function.args[position].attributes.align = MAP_ALIGNMENT
     module = function.module
-    if facts.get("rolled"):  # warp-specialised by the rules for any loops of products
+    if facts.get("rolled"):  # warp-specialised by `pipeline/rules.py`, whose producer runs the kernel's own loops
         _keep_loads_rolled(function)
     if maps:  # NVVM counts parameters from 1 here
         _annotate(function, "grid_constant", module.add_metadata([I32(position + 1) for position in maps]))
-    if cluster > 1:  # an attribute of the code (PTX `.reqnctapercluster`), so that launches need not state it
+    if cluster > 1:  # as an attribute of the code (PTX `.reqnctapercluster`): launches need not state it
         for axis, blocks in zip("xyz", (cluster, 1, 1), strict=True):
             _annotate(function, f"cluster_dim_{axis}", I32(blocks))
     # Numba's environment of the function, which some versions of numba-cuda emit. A kernel does not use it.
@@ -94,12 +95,13 @@ def _keep_loads_rolled(function: Any) -> None:
     for position, block in enumerate(function.blocks):
         # Numba keeps blocks in the order of the bytecode. So a branch to an earlier block, or to its own, ends a loop,
         # whose body is all blocks from there to here. A branch's other operand, its condition, is no block.
-        behind = position + 1
-        header = min((positions.get(target, behind) for target in block.terminator.operands), default=behind)
-        if any(map(_loads_by_tma, function.blocks[header:behind])):
+        end = position + 1
+        header = min((positions.get(target, end) for target in block.terminator.operands), default=end)
+        if any(map(_loads_by_tma, function.blocks[header:end])):
             rolled = module.add_metadata([ir.MetaDataString(module, "llvm.loop.unroll.disable")])
-            # LLVM tells loops apart by a node whose first operand is the node itself. llvmlite returns one node for
-            # equal operands, so the position makes each loop's node a new one. Then the operands are replaced.
+            # LLVM tells loops apart by a node whose first operand is the node itself. llvmlite returns the same node
+            # for equal operands. So the position makes a new node for each loop, and its operands are replaced
+            # afterwards.
             loop = module.add_metadata([rolled, I32(position)])
             loop.operands = (loop, rolled)
             block.terminator.set_metadata("llvm.loop", loop)
@@ -137,14 +139,14 @@ def to_llvm(source: Source, arch: Architecture) -> list[str]:
     try:
         # In a warp-specialised kernel the consumers alone (`computing` threads) meet at the barriers of a block.
         with _NUMBA, threads_at_barriers(source.facts.get("computing", 0)):
-            kinds = tuple(parameter_type(parameter) for parameter in source.parameters)
-            library = numba_library(_define(source), name, kinds, arch)
+            types = tuple(parameter_type(parameter) for parameter in source.parameters)
+            library = numba_library(_define(source), name, types, arch)
             _as_kernel(library.get_function(name), source)
             # `llvm_replace` rewrites what llvmlite prints and NVVM does not read.
             texts = [str(_nvvm.llvm_replace(text)) for text in library.llvm_strs]
     except Exception as error:
         raise CompilationError(f"{name}: Numba: {type(error).__name__}: {error}\n{source.text}") from error
-    if arch.major < 10:  # NVVM reads LLVM 7 here, whose `byval` has no type, and a recent LLVM from 10.0 on
+    if arch.major < 10:  # NVVM reads LLVM 7's IR, in which `byval` has no type; from 10.0 on it reads a recent LLVM's
         texts = [text.replace(f"byval({MAP})", "byval") for text in texts]
     return texts
 
@@ -155,7 +157,7 @@ def _libdevice() -> bytes:
 
 
 def libraries_of(modules: Sequence[str]) -> list[bytes]:
-    """The bitcode that modules call into: libdevice, whose names begin with `__nv_`."""
+    """The bitcode whose functions modules call: libdevice's names begin with `__nv_`."""
     return [_libdevice()] if any("__nv_" in module for module in modules) else []
 
 
@@ -168,8 +170,8 @@ def _machine_code(source: Source, arch: Architecture) -> tuple[bytes, str]:
 def build(source: Source, target: Target) -> Executable:
     """Compile generated text for an architecture.
 
-    Lowering counts registers, and from them estimates how many blocks fit a multiprocessor. If the registers spill, the
-    kernel is compiled again without that number, unless the user asked for it.
+    Lowering estimates from its count of registers how many blocks fit a multiprocessor, and asks the compiler for that
+    number. If registers then spill, the kernel is compiled again without the number, unless the user asked for it.
 
     Raises:
         CompilationError: Numba, NVVM or the linker refused it.

@@ -3,7 +3,7 @@
 They pass through shared memory.
 
     %places = scan(%ones, add)                      # of the mask: the number of selected elements up to each
-    %index = add(broadcast(%before), %places)       # less 1
+    %index = sub(add(broadcast(%before), %places), 1)
     store_pointer(address(%y) + %index * size, %value, %mask & inside)
 -->
     cuda.compact(%value, %mask)                     # where the scan was
@@ -31,10 +31,10 @@ from cutile.ops.reduce import Scan
 from cutile.ops.shape import Broadcast
 
 MAX_BYTES = 1 << 16
-"""Bytes of a tile in shared memory, so that a multiprocessor still holds three thread blocks."""
+"""Bytes of a tile in shared memory at most: a multiprocessor then still holds three thread blocks."""
 
 MAX_TERMS = 64
-"""Terms of an index: `a = a + (a + b)` in a chain has as many as 2 to the chain's length."""
+"""Terms of an index that are looked at. A chain of `n` sums `a = a + (a + b)` has as many as 2 to the power of `n`."""
 
 LANES = 1 << LANE_BITS
 Definitions = Mapping[Value, Op]
@@ -42,7 +42,7 @@ Definitions = Mapping[Value, Op]
 
 @dataclass(frozen=True)
 class Compaction:
-    """A store whose elements lie side by side, in their order.
+    """A store that puts the selected elements side by side, in their order.
 
     Attributes:
         base: the address of element 0.
@@ -62,21 +62,22 @@ class Compaction:
 
 
 def compaction_of(op: StorePointer, definitions: Definitions) -> Compaction | None:
-    """The compaction that a store makes; None where it makes none that can be seen."""
+    """The compaction that a store makes; None where none is recognised."""
     size = op.value.tile.dtype.bits // 8
     if op.order != "weak" or len(op.value.tile.shape) != 1 or op.value.tile.size * size > MAX_BYTES or not size:
         return None
     address = definitions.get(op.pointers)
     if not isinstance(address, Add):
         return None
-    for base, far in ((address.x, address.y), (address.y, address.x)):
-        start, index = _scalar(base, definitions), _scaled(far, size, definitions)
+    for base, offset in ((address.x, address.y), (address.y, address.x)):
+        start, index = _scalar(base, definitions), _scaled(offset, size, definitions)
         if start is not None and index is not None:
             return _of_index(op, start, index, definitions)
     return None
 
 
 def _of_index(op: StorePointer, base: Value, index: Value, definitions: Definitions) -> Compaction | None:
+    """The compaction of a store to `base` at an index of each element, or None."""
     scalars: list[Value] = []
     places: list[Value] = []
     constant = 0
@@ -136,7 +137,7 @@ def _terms(tile: Value, definitions: Definitions) -> list[tuple[int, Value]]:
 
 
 def _counted(places: Value, definitions: Definitions) -> Value | None:
-    """The mask whose elements a running sum counts."""
+    """The mask whose selected elements a running sum counts; None for any other scan."""
     scan = definitions.get(places)
     if not isinstance(scan, Scan) or len(scan.tiles) != 1 or scan.reverse or tuple(scan.identities) != (0,):
         return None
@@ -182,7 +183,7 @@ def _unconverted(tile: Value, definitions: Definitions) -> Value:
 def conjuncts(mask: Value, definitions: Definitions) -> Iterator[Value]:
     """The terms of a conjunction, each once.
 
-    `a = a & (a & b)` in a chain has as many paths as 2 to the chain's length.
+    A value that was seen is skipped: a chain of `n` masks `a = a & (a & b)` has as many paths as 2 to the power of `n`.
     """
     pending, seen = [mask], {mask}
     while pending:
@@ -197,13 +198,13 @@ def conjuncts(mask: Value, definitions: Definitions) -> Iterator[Value]:
 
 
 class Compactions:
-    """The stores of one kernel that compact, as they are lowered.
+    """Lowers the stores of one kernel that compact.
 
-    Elements are put together behind their count, if they are known there. Then no thread holds them while it waits for
-    the totals of the thread blocks before.
+    Elements are put together right after the scan that counts them, if they are computed ahead of it. Then no thread
+    holds them while it waits for the totals of the thread blocks before.
 
     Args:
-        context: the lowered kernel in the making.
+        context: the lowering of the kernel.
     """
 
     def __init__(self, context: LoweringContext) -> None:
@@ -217,7 +218,7 @@ class Compactions:
         self._places: dict[StorePointer, int] = {}
 
     def lowered(self, op: Op) -> None:
-        """Put elements together behind an operation, if it is the scan that counts them."""
+        """Put elements together after a lowered operation, if it counts them."""
         for store in self._early.get(op.results[0], ()) if isinstance(op, Scan) else ():
             self._compact(store)
 
@@ -252,6 +253,7 @@ class Compactions:
             context.converted(context.lowered[tile], context.layouts[tile], layout)
             for tile in (op.value, compaction.mask)
         ]
+        # After the elements lie the counts and their total, words of 4 bytes.
         size = room(op.value.tile.dtype, op.value.tile.size) + 4 * (_counts(layout) + 1)
         self._places[op] = context.smem.reserve(size)
         compact = Compact(value=tiles[0], mask=tiles[1])
@@ -262,7 +264,7 @@ class Compactions:
 def _in_order(layout: Layout) -> bool:
     """Whether elements lie vector by vector, lane by lane, warp by warp.
 
-    Each warp then has its next vectors behind those of all warps.
+    The second vectors of all warps follow the first vectors of all warps, and so on.
     """
     vector, threads = layout.vector(0), layout.threads
     offsets = [(register % vector) + register // vector * vector * threads for register in range(layout.registers)]
@@ -279,16 +281,19 @@ def _counts(layout: Layout) -> int:
 
 
 def room(dtype: DTypeLike, extent: int) -> int:
-    """Bytes of shared memory of a tile whose selected elements are put side by side."""
+    """Bytes of shared memory of a tile whose selected elements are put side by side.
+
+    A multiple of 16.
+    """
     return -(-extent * dtype.bits // 8 // 16) * 16
 
 
 def _compactions(
     operations: Sequence[Op], definitions: Definitions
 ) -> Iterator[tuple[StorePointer, tuple[Compaction, bool]]]:
-    """Stores that compact.
+    """The stores that compact, each with its compaction.
 
-    With each, whether its elements are known where they are counted.
+    With each is also whether its elements are computed ahead of the scan that counts them.
     """
     places = {op: place for place, op in enumerate(operations)}
     for op in operations:
@@ -296,7 +301,7 @@ def _compactions(
             yield from _compactions(region.operations, definitions)
         if isinstance(op, StorePointer) and (compaction := compaction_of(op, definitions)):
             scan = places.get(definitions[compaction.places])
-            # Values that this block does not define are known before it: -1.
+            # A value that this block does not define is computed ahead of all its operations: -1.
             makers = [definitions.get(tile) for tile in (op.value, compaction.mask)]
             needed = [-1 if maker is None else places.get(maker, -1) for maker in makers]
             yield op, (compaction, scan is not None and max(needed) < scan)

@@ -11,9 +11,9 @@ shift 0 and mask 3:
     row 3   c3 c2 c1 c0
 
 The axis, the shift and the mask are those that take the fewest cycles of shared memory, counted on the lanes of a warp.
-A shift lets several rows lie alike, where the lanes of an access are that many rows apart.
+A shift lets several neighbouring rows lie alike, for accesses whose lanes are that many rows apart.
 
-Pure.
+All functions here are pure.
 """
 
 import math
@@ -28,10 +28,11 @@ from cutile.dtypes import DTypeLike
 ACCESS_BYTES = 16
 """The widest access of one thread."""
 BANKS = 32
+"""Banks of shared memory."""
 BANK_BYTES = 4
 """Bytes that a bank serves in a cycle."""
 SECTOR_BYTES = 32
-"""Bytes that global memory moves at least."""
+"""The smallest piece of global memory that is moved."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Exchange:
         shape: the tile's extents.
         axis: the axis along the rows.
         chunk: elements of a chunk; a power of two that divides the tile's extent along the axis.
-        shift: bits that the row's number is shifted by, before it is combined with the chunk's.
+        shift: bits by which the row's number is shifted, before it is combined with the chunk's number.
         mask: the bits of the chunk's number that change; 0 where chunks lie in their order.
         widths: elements of one write, and of one read.
         size: bytes of an element.
@@ -90,7 +91,7 @@ class Exchange:
         return all(count & (count - 1) == 0 for count in counts)
 
     def place(self, where: Sequence[int]) -> int:
-        """The place of an element, in elements from the begin."""
+        """The place of an element, in elements from the tile's start."""
         row = sum(coordinate * stride for coordinate, stride in zip(where, self.strides, strict=True))
         chunk, rest = divmod(where[self.axis], self.chunk)
         return row * self.pitch + (chunk ^ (row >> self.shift & self.mask)) * self.chunk + rest
@@ -147,8 +148,8 @@ def _width(layout: Layout, axis: int, size: int) -> int:
 def access_cycles(exchange: Exchange, lanes: Sequence[Coordinate], width: int) -> int:
     """Cycles of shared memory that one access of a warp takes.
 
-    Accesses of 16 bytes are served a quarter of a warp at a time, those of 8 bytes half of one. Each part takes as many
-    cycles as different words of it lie in one bank.
+    Accesses of 16 bytes are served a quarter of a warp at a time, those of 8 bytes half a warp at a time. Each part
+    takes as many cycles as it has different words in one bank.
     """
     nbytes = width * exchange.size
     at_once = min(1 << LANE_BITS, BANKS * BANK_BYTES // nbytes)

@@ -99,10 +99,10 @@ def _mma_sync(left: DTypeLike, right: DTypeLike, sums: DTypeLike, arch: Architec
     capability = (arch.major, arch.minor)
     if left is f64:
         staged = -(-depth // F64_STEP) * F64_STEP  # zeros fill the last step
-        # The widest of the depths that divides the tile's (PTX ISA: m16n8k4, k8 and k16 of f64 are from sm_90 on).
+        # The greatest depth that divides the tile's (PTX ISA: m16n8k4, k8 and k16 of f64 are from sm_90 on).
         k = next(k for k in (16, 8, 4) if staged % k == 0)
         return f"mma.sync m16n8k{k} f64 -> f64" if capability >= (9, 0) else "mma.sync m8n8k4 f64 -> f64"
-    # There are no products of 8-bit floats before sm_89, nor of single warps on sm_90: they are converted to f16.
+    # Before sm_89 there is no product of 8-bit floats, and on sm_90 none by single warps. They are converted to f16.
     as_f16 = left.is_float8 and (capability < (8, 9) or arch.major == 9)
     dtypes = [f16] if as_f16 else list(dict.fromkeys((left, right)))
     names = " x ".join(each.name for each in dtypes)
@@ -114,7 +114,7 @@ def _dot(op: Dot, layout: Layout, arch: Architecture) -> tuple[str, Sequence[str
     columns, notes = layout.cover[1], list[str]()  # of the instruction, which may reach beyond the tile's edge
     if op.promote_columns:
         notes.append(f"added up in f32, {op.promote_columns} columns at a time")
-    # `a_from_registers`: it lies across K in shared memory. `from_registers`: it is a tile in registers already.
+    # `a_from_registers`: the operand lies across K in shared memory. `from_registers`: it is in registers already.
     if op.a_from_registers:
         notes.append("the left operand transposed by way of registers")
     if op.from_registers:
@@ -151,7 +151,7 @@ _INSTRUCTIONS: dict[type[Op], Callable[[Any, Layout, Architecture], tuple[str, S
 
 
 def products(function: Function, arch: Architecture) -> list[str]:
-    """A line for each product: its result, its instruction, how it is fed.
+    """A line for each product: its result, its instruction, and how operands reach it.
 
     Equal lines are one line: a rotated loop has a copy of each product.
     """
@@ -163,7 +163,7 @@ def products(function: Function, arch: Architecture) -> list[str]:
         if describe is None:
             continue
         instruction, notes = describe(op, layouts[op.attributes["layout"]], arch)
-        # In a function that was read from its text a copy of `acc` is `acc_1` (`ir/text.py`).
+        # In a function that was read from its text, a copy of `acc` is named `acc_1` (`ir/text.py`).
         full_name = op.result.name or next((x.name for x in op.operands if is_tile(x) and x.name), "product")
         stem = re.sub(r"_\d+$", "", full_name)
         name = stem if stem in names else full_name
@@ -212,7 +212,7 @@ def plan(function: Function, arch: Architecture) -> tuple[Row, ...]:
 
 
 def unused(function: Function, lowered: Function, options: CompileOptions, arch: Architecture) -> Iterator[str]:
-    """A line and a reason for each option and hint that a kernel lacks."""
+    """A line with the reason for each option and hint that a kernel does without."""
     yield from function.facts.get(UNUSED, ())
     ahead = _ahead(lowered)
     yield from late_loads(function, lambda op: ahead.get(op.x.name, (0, "since no loop takes its tiles from stages")))
@@ -220,8 +220,8 @@ def unused(function: Function, lowered: Function, options: CompileOptions, arch:
     yield from _other_cluster(function, lowered, options.num_cta_in_cga, arch)
     facts, splits = lowered.facts, next((op for op in ops if isinstance(op, KSplits)), None)
     warps, pieces = options.num_worker_warps, options.num_pieces or 1
-    # With ping-pong the number is of one tile block, and a thread block has two at a time. Other plans with warp
-    # specialisation (the fact `computing`) are refused where the number is not theirs.
+    # With ping-pong the option counts the warps of one tile block, and a thread block has two at a time. Other plans
+    # with warp specialisation (the fact `computing`) are refused where the option is not their number of warps.
     if warps not in (None, facts["warps"], facts["warps"] // 2 if "computing" in facts else None):
         most = arch.max_threads // 32
         why = f"a thread block has {most} at most" if warps > most else "the number is a power of two"
@@ -236,7 +236,7 @@ def unused(function: Function, lowered: Function, options: CompileOptions, arch:
 
 
 def _ahead(lowered: Function) -> dict[str | None, tuple[int, str]]:
-    """Iterations by which a tensor's loads are begun ahead, and why no more.
+    """By tensor, the iterations by which its loads are begun ahead, and why no more.
 
     All stages but the one that is read are ahead.
     """
@@ -255,7 +255,7 @@ def _ahead(lowered: Function) -> dict[str | None, tuple[int, str]]:
             }
             for load in op.body.operations:
                 if isinstance(load, LoadTile | LoadView) and load.result in carried:
-                    # Stages count where the tensor has some as well.
+                    # If the tensor has stages as well, these count.
                     ahead.setdefault(load.x.name, (1, "since its tile waits in registers"))
     return ahead
 
@@ -317,7 +317,7 @@ def _pipelines(ops: Sequence[Op]) -> Iterator[str]:
         if isinstance(op, TmaLoad):
             fills.setdefault(op.pipeline, {})[op.x.name] = None
     for op in ops:
-        if isinstance(op, Pipeline) and op.buffers:  # those without hand over tile numbers and verdicts
+        if isinstance(op, Pipeline) and op.buffers:  # a pipeline without buffers hands over tile numbers or verdicts
             nbytes = 0
             for buffer in op.buffers:
                 assert isinstance(buffer.type, BufferType)
@@ -386,7 +386,7 @@ def _schedule(function: Function, ops: Sequence[Op]) -> str:
         where = "shared memory of a cluster" if cluster > 1 else "a workspace"
         parts.append(f"split-K: up to {pieces.most} thread blocks to a tile, whose sums meet in {where}")
     elif "division" in facts:
-        _, divisions = facts["division"]  # as of `SplitKVariants`
+        _, divisions = facts["division"]  # the arguments of `SplitKVariants`
         most = max(tiles for tiles, *_ in divisions)
         parts.append(f"split-K in launches of up to {most} tiles")
     if cluster > 1 and pieces is None and "blocks_per_tile" not in facts:
@@ -421,7 +421,7 @@ def _accesses(ops: Sequence[Op], kinds: tuple[type[Op], ...]) -> list[str]:
             wide = f"{width * tile.dtype.bits // 8} bytes a thread at once" if width > 1 else "element by element"
             names.setdefault(f"{wide}, by address", {})[_tensor_at(op.pointers, makers)] = None
         elif isinstance(op, kinds) and isinstance(op, StoreCompacted):
-            # It has an address and no tensor. Its elements are the chosen ones (`compaction.py`).
+            # The store has an address and no tensor. Its elements are the selected ones (`compaction.py`).
             names.setdefault("put side by side in shared memory, neighbours by neighbouring lanes", {})["chosen"] = None
         elif isinstance(op, kinds) and not (tile := _accessed(op)).is_scalar:
             _, width = op.attributes.get("vector") or (0, 1)  # the axis, and elements along it
@@ -478,7 +478,7 @@ def _why_narrow(kind: Type) -> str:
 
 
 def _refused(function: Function) -> Iterator[str]:
-    """The better plans that the kernel did not get."""
+    """A line for each better plan that the kernel did not get."""
     facts = function.facts
     refused = _refusals(facts)
     multiplies = any(type(op) in _INSTRUCTIONS for op in function.walk())
@@ -499,7 +499,7 @@ def _refused(function: Function) -> Iterator[str]:
             "with 16-byte rows, at indices that it does not carry, and to fit shared memory twice"
         )
     why = _divided(facts)
-    # The remedy of that refusal names split-K as well.
+    # The remedy for several products (`REMEDIES`) names split-K as well.
     several = any(reason.kind is Lack.ONE_PRODUCT for _, reason in refused)
     if why and not several and "division" not in facts and not any(isinstance(op, KSplits) for op in function.walk()):
         yield f"split-K: {why}"
@@ -511,7 +511,7 @@ def _divided(facts: Mapping[str, Any]) -> str:
 
 
 PARTS = 4
-"""Parts of a multiprocessor, each with a quarter of the registers."""
+"""Sub-partitions of a multiprocessor, each with a quarter of the registers."""
 REGISTER_UNIT = 256
 """Registers that are allocated to a warp at a time."""
 
@@ -532,9 +532,9 @@ class Resident:
 def resident_blocks(arch: Architecture, threads: int, registers: int, shared_bytes: int) -> Resident | None:
     """The thread blocks that a multiprocessor holds.
 
-    The rule is the occupancy calculator's: a warp's registers are allocated in units, in one of four parts.
+    The rule is that of NVIDIA's occupancy calculator: a warp's registers are allocated in units, in one sub-partition.
 
-    None for an architecture whose limits are not known here.
+    None for an architecture that is not in `RESIDENT_LIMITS`.
 
     Args:
         arch: the architecture.
@@ -552,9 +552,9 @@ def resident_blocks(arch: Architecture, threads: int, registers: int, shared_byt
         return None
     max_threads, max_blocks = limits
     warps = -(-threads // 32)
-    # A log without a line of registers counts as 0 (`read_log`): a warp has one unit at least.
+    # `registers` is 0 for a log without a line of registers (`read_log`). A warp has at least one unit.
     warp_registers = -(-max(registers, 1) * 32 // REGISTER_UNIT) * REGISTER_UNIT
-    blocks_by = {  # the system's bytes are a part of each block's, and of the multiprocessor's
+    blocks_by = {  # the system's bytes are added to each block's, and to those of the multiprocessor
         "registers": arch.registers // PARTS // warp_registers * PARTS // warps,
         "shared memory": (arch.shared_bytes + SYSTEM_BYTES) // (shared_bytes + SYSTEM_BYTES),
         "threads": max_threads // (warps * 32),
@@ -567,7 +567,7 @@ def resident_blocks(arch: Architecture, threads: int, registers: int, shared_byt
 def explain(facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
     """The rows of a kernel, from the facts of a `Source` or an `Executable`.
 
-    The latter has the toolchain's facts, too.
+    Those of an executable include the toolchain's report.
     """
     arch = architecture(target.arch)
     shared, threads = int(facts["shared_bytes"]), int(facts["threads"])
@@ -584,7 +584,7 @@ def explain(facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
         if resident is not None:
             blocks = f"{resident.blocks} thread block{'' if resident.blocks == 1 else 's'}"
             rows.append(("residency", f"{blocks} on a multiprocessor, limited by {resident.limit}"))
-            # The compiler's own estimate (`may_have_fewer_blocks`) is no option of the user's.
+            # With `may_have_fewer_blocks`, the number is an estimate of the lowering, and no option of the user's.
             if resident.blocks < facts["min_blocks"] and not facts.get("may_have_fewer_blocks"):
                 unused.append((NOT_USED, f"occupancy={facts['min_blocks']}: {blocks} fit, limited by {resident.limit}"))
     return (*rows, *unused, *(reasons or [("why not better", "no better plan was refused")]))

@@ -2,12 +2,12 @@
 
 A launch has one thread block per tile block, or as many as fit on the device at once. Facts of an executable say which:
 
-    cluster                 thread blocks of a cluster; a launch has whole clusters, so that its last thread blocks may
-                            have no tile block
+    cluster                 thread blocks of a cluster; a launch has whole clusters, so its last thread blocks may have
+                            no tile block
     persistent              0, or the pieces of a tile block: no more thread blocks are launched than the device holds
                             at once, and each takes its pieces in turn
     workspace               bytes of device memory in which the thread blocks of a launch exchange data: the first
-                            `COUNTERS` words are found as zeros, and left as zeros; the rest is anything
+                            `COUNTERS` words are found as zeros, and left as zeros; the rest may hold anything
     workspace_per_block     further bytes for each thread block launched
     division                split-K by launches: the pieces that pay, by tile blocks and iterations
                             (`pipeline/split_k.py`); a launch only looks them up
@@ -33,7 +33,7 @@ class Workspace(Protocol):
 
 
 class Report(Protocol):
-    """Memory in which launches tell the host what failed, once they are over."""
+    """Memory in which a launch reports a failure to the host."""
 
     @property
     def address(self) -> int: ...
@@ -44,14 +44,14 @@ class Report(Protocol):
 
 
 class GpuStream(Protocol):
-    """What a loaded kernel sees of the runtime: `cuda_async.Stream` satisfies it."""
+    """The part of the runtime that a loaded kernel sees. `cuda_async.Stream` has it."""
 
     sm_margin: int
     """Multiprocessors that kernels with a persistent grid leave free."""
 
     @property
     def device(self) -> Any:
-        """The stream's device: a key of what a kernel has loaded there."""
+        """The stream's device: the key by which a kernel keeps its loaded function."""
         ...
 
     def load_function(
@@ -87,7 +87,7 @@ class GpuStream(Protocol):
     ) -> Callable[[], None]:
         """A function that enqueues the launch at each call.
 
-        The grid and the function are looked at once, here. The memory behind `parameters` is read at each call.
+        The grid and the function are read once, here. The memory behind `parameters` is read at each call.
         """
         ...
 
@@ -126,7 +126,7 @@ class GpuStream(Protocol):
     def resident_blocks(self, function: Any, threads: int, shared_bytes: int, cluster: int) -> int:
         """Thread blocks of a function that the GPU holds at once.
 
-        On the multiprocessors that the stream does not leave free. The number is a multiple of `cluster`.
+        Multiprocessors that the stream leaves free (`sm_margin`) do not count. The number is a multiple of `cluster`.
         """
         ...
 
@@ -134,29 +134,30 @@ class GpuStream(Protocol):
         """Memory that the launches of this stream use one after the other.
 
         Each launch finds zeros in the first 4096 bytes, the room for its counters, and leaves zeros there. So no launch
-        has to clear them. The other bytes are anything.
+        has to clear them. The other bytes may hold anything.
 
-        The stream holds it for a single launch. A launch that is repeated holds it itself.
+        The stream holds the memory for a single launch. A launch that is repeated holds it itself.
         """
         ...
 
     def report(self, read: Callable[[bytes], BaseException], *, lasting: bool = False) -> Report:
         """Memory of 64 bytes in which a launch of this stream may report a failure.
 
-        It is zeros when the launch begins. The first word is 1 while the launch writes there, and 2 behind that. If it
-        is 2 when the launch is over, waits for the launch raise `read(memory)`.
+        It holds zeros when the launch begins. The first word is 1 while the launch writes there, and 2 afterwards. If
+        it is 2 when the launch is over, waits for the launch raise `read(memory)`.
 
         Args:
             read: makes the exception from the bytes.
-            lasting: whether the launch is repeated, and the memory kept for all repetitions.
+            lasting: whether the launch is repeated, so that the memory is kept for all repetitions.
         """
         ...
 
 
 # Thread blocks.
 
-Way = tuple[int, int, int]
-"""`(tiles, iterations, pieces)`: for launches of up to `tiles` tile blocks, each of at least `iterations`."""
+Division = tuple[int, int, int]
+"""`(tiles, iterations, pieces)`: the pieces for launches of up to `tiles` tile blocks, each of at least
+`iterations`."""
 
 
 class SplitKVariants:
@@ -164,7 +165,11 @@ class SplitKVariants:
 
     Args:
         count: the expression for the iterations of a tile block, as data (`launch/compiled_kernel.py` evaluates it).
-        ways: the divisions; a launch takes the first that holds for it.
+        divisions: the divisions; a launch takes the first that holds for it.
+
+    Attributes:
+        count: as above.
+        max_blocks: tile blocks of the largest launch that any division holds for.
 
     Example:
         >>> variants = SplitKVariants(100, ((8, 200, 16), (30, 64, 4), (66, 32, 2)))
@@ -172,24 +177,31 @@ class SplitKVariants:
         [(('num_pieces', 4),), (('num_pieces', 2),), ()]
     """
 
-    __slots__ = ("_ways", "count", "max_blocks")
+    __slots__ = ("_changes", "count", "max_blocks")
 
-    def __init__(self, count: Any, ways: Sequence[Way]) -> None:
+    def __init__(self, count: Any, divisions: Sequence[Division]) -> None:
         self.count = count
-        self.max_blocks = max(tiles for tiles, _, _ in ways)
-        self._ways = tuple((tiles, iterations, (("num_pieces", pieces),)) for tiles, iterations, pieces in ways)
+        self.max_blocks = max(tiles for tiles, _, _ in divisions)
+        self._changes = tuple((tiles, iterations, (("num_pieces", pieces),)) for tiles, iterations, pieces in divisions)
 
     def choose(self, blocks: int, count: int) -> Change:
-        """The compile options that a launch changes; empty where nothing is divided."""
-        for max_blocks, min_count, change in self._ways:
+        """The compile options that a launch changes; empty where nothing is divided.
+
+        Args:
+            blocks: the launch's tile blocks.
+            count: the iterations of each.
+        """
+        for max_blocks, min_count, change in self._changes:
             if blocks <= max_blocks and count >= min_count:
                 return change
         return ()
 
 
 MAX_GRID_BLOCKS = 2**31 - 1
+"""Thread blocks of a launch at most, along the first axis of a grid (CUDA C++ Programming Guide, "Technical
+Specifications per Compute Capability")."""
 COUNTERS = 1024
-"""Words of 4 bytes at a workspace's begin, in which the thread blocks of a launch count."""
+"""Words of 4 bytes at the start of a workspace, in which the thread blocks of a launch count."""
 
 
 def launch_blocks(grid: Grid) -> int:
@@ -227,14 +239,14 @@ class PersistentGrid:
         self.plain = self._cluster == 1 and not self._persistent and not has_workspace
 
     def blocks(self, tiles: int, limit: int) -> int:
-        """Thread blocks of a launch over so many tile blocks.
+        """Thread blocks of a launch.
 
         If the pieces of a tile block are a cluster, tile blocks are divided where that takes less time. The device runs
-        thread blocks in rounds of `limit`. A round of whole tile blocks takes as many times longer as there are pieces.
+        thread blocks in rounds of `limit`. With `n` pieces, a round of whole tile blocks takes `n` times as long.
 
         Args:
             tiles: the launch's tile blocks.
-            limit: thread blocks that the device holds at once, as the method `limit` says.
+            limit: thread blocks that the device holds at once: the result of the method `limit`.
         """
         if self._pieces_are_clusters and -(-tiles * self._persistent // limit) < self._persistent * -(-tiles // limit):
             return tiles * self._persistent
@@ -244,10 +256,10 @@ class PersistentGrid:
     def limit(self, function: Any, stream: GpuStream) -> int:
         """Thread blocks of a loaded function that the device holds at once.
 
-        0 for a grid that is not persistent, which does not depend on it.
+        0 for a grid that is not persistent, whose size does not depend on it.
 
         Raises:
-            LaunchError: not one fits.
+            LaunchError: not even one fits.
         """
         if not self._persistent:
             return 0
@@ -260,5 +272,5 @@ class PersistentGrid:
         return blocks
 
     def workspace(self, blocks: int) -> int:
-        """Bytes of workspace of a launch of so many thread blocks."""
+        """Bytes of workspace of a launch of `blocks` thread blocks."""
         return self._workspace + self._workspace_per_block * blocks

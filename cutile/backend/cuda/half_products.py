@@ -4,10 +4,10 @@
     b = convert(%scale)  {f32}         -->     z = fma(a', %scale, -0.0)
     z = convert(mul(a, b))  {bf16}
 
-If f32 holds a product exactly, its rounding to 16 bits is the only one. An `fma` of 16 bits rounds once too, so it is
-the same to the last bit. f32 holds the product of a small whole number and a number of 16 bits, such as a weight and
-its scale: together they have at most 24 bits. GPUs make two such products at once. Whole numbers of 8 bits become 16
-bits by a few operations on their bits (`intrinsics/cast.py`).
+If f32 holds a product exactly, its rounding to 16 bits is the only one. An `fma` of 16 bits rounds once too, so the
+result is the same to the last bit. f32 holds the product of a small whole number and a number of 16 bits, such as a
+weight and its scale: their significands together have at most 24 bits. GPUs make two products of 16 bits at once. Whole
+numbers of 8 bits become floats of 16 bits by a few operations on their bits (`intrinsics/cast.py`).
 """
 
 from collections.abc import Mapping
@@ -28,9 +28,9 @@ MOVES = (Broadcast, Permute, Reshape)
 
 
 def halve_products(function: Function) -> Function:
-    """A copy of `function` that makes products in 16 bits where that is exact.
+    """A copy of `function` that makes products in 16 bits where no bit changes.
 
-    It is the function itself where no product is halved.
+    It is the function itself where there is no such product.
     """
     products = _Products()
     copy = rewrite(function, products.rule)
@@ -60,12 +60,12 @@ class _Products:
             return KEEP
         self.count += 1
         x, y = (self._halved(factor, op.dtype, rewriter.builder) for factor in factors)
-        # -0.0 and not 0.0: a product that is -0.0 stays so.
+        # Not 0.0, which would turn a product of -0.0 into 0.0.
         zero = rewriter.builder.value(Constant(value=-0.0, dtype=op.dtype, shape=op.result.tile.shape))
         return rewriter.builder.value(Fma(x=x, y=y, z=zero))
 
     def _fits(self, value: Value, half: DTypeLike) -> bool:
-        """Whether a tile of f32 holds numbers of 16 bits."""
+        """Whether all numbers of an f32 tile are numbers of the 16-bit dtype `half`."""
         bounds = whole_range(value, self._definitions)
         if bounds is not None:
             return max(map(abs, bounds)) <= _largest(half)
@@ -75,7 +75,7 @@ class _Products:
         return isinstance(op, Convert) and op.x.tile.dtype is half
 
     def _halved(self, value: Value, half: DTypeLike, builder: Builder) -> Value:
-        """The same numbers in 16 bits."""
+        """The same numbers as a tile of `half`."""
         op = self._definitions[value]
         if isinstance(op, Constant):
             return builder.value(Constant(value=op.value, dtype=half, shape=op.shape))
@@ -90,9 +90,9 @@ class _Products:
         return builder.value(Fma(x=moved, y=builder.value(one), z=builder.value(by)))
 
     def _moved(self, value: Value, half: DTypeLike, builder: Builder) -> tuple[Value, int]:
-        """Whole numbers in 16 bits, and an offset that is yet to be added to them.
+        """Whole numbers as a tile of `half`, and an offset that has yet to be added.
 
-        Constants on the way are added to the offset, so that one `fma` adds all of them (`_halved`).
+        Constants that are added or subtracted go to the offset, so that one `fma` adds all of them (`_halved`).
         """
         op = self._definitions[value]
         if isinstance(op, Add | Sub):
@@ -116,9 +116,9 @@ class _Products:
         return self._halved(value, half, builder), 0
 
     def _wide(self, value: Value, builder: Builder) -> Value:
-        """Bytes in 16 bits.
+        """Bytes as integers of 16 bits.
 
-        Operations on their bits are done in 16 bits too, where one instruction takes two elements of a word.
+        Operations on their bits are done in 16 bits too: one instruction then takes the two elements of a word.
         """
         op = self._definitions.get(value)
         if isinstance(op, Constant):
@@ -130,21 +130,21 @@ class _Products:
     def _shifts_alike(self, op: Shr) -> bool:
         """Whether the lower byte of a shift in 16 bits is that of the shift in 8.
 
-        A sign has eight bits above the byte. A shift by more than eight brings zeros behind them.
+        A negative byte has eight copies of its sign above it. A shift by more than eight also brings in zeros.
         """
         x, count = (whole_range(operand, self._definitions) for operand in op.operands)
         return (x is not None and x[0] >= 0) or (count is not None and count[1] <= 8)
 
 
 MANTISSAS: dict[DTypeLike, tuple[int, int]] = {bf16: (0x4300, 1 << 7), f16: (0x6400, 1 << 10)}
-"""The bits of the first number at which the last bit of a half is worth 1, and that number.
+"""The first number of a 16-bit dtype at which the mantissa's last bit is worth 1: its bits, and the number itself.
 
-A whole number below it fits into the mantissa's bits: `or` with those bits adds that number.
+A smaller whole number fits into the mantissa: its `or` with these bits is the sum of the two numbers.
 """
 
 
 def _largest(half: DTypeLike) -> int:
-    """The number up to which a half holds all whole numbers."""
+    """The number up to which a 16-bit float holds all whole numbers."""
     return 1 << 8 if half is bf16 else 1 << 11
 
 
@@ -161,7 +161,7 @@ def whole_range(
     Args:
         value: the tile.
         definitions: the operation of each value.
-        ranges: the ranges that were found before, since one tile may be an operand of many.
+        ranges: the ranges computed so far: a tile may be an operand of many operations.
     """
     ranges = {} if ranges is None else ranges
     if value not in ranges:
@@ -203,7 +203,7 @@ def _integers(
     if isinstance(op, And | Shr):
         x, y = (whole_range(operand, definitions, ranges) for operand in op.operands)
         natural = [bounds for bounds in (x, y) if bounds is not None and bounds[0] >= 0]
-        if isinstance(op, And) and natural:  # its bits are among those of each operand
+        if isinstance(op, And) and natural:  # the result's bits are among those of each operand
             return 0, min(bounds[1] for bounds in natural)
         if isinstance(op, Shr) and x is not None and x[0] >= 0 and y is not None and 0 <= y[0] < dtype.bits:
             return 0, x[1] >> y[0]

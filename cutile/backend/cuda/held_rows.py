@@ -13,7 +13,9 @@ A pass over a row ends at a reduction, and the next pass needs the row again. Re
 and spill if a thread has too few. Shared memory holds it as it was loaded: each pass reads it again, and repeats the
 operations between the load and its uses. A row that only one pass needs is loaded by that pass, and is not held.
 
-A reduction first folds slices, element by element. Threads and warps exchange the result once, behind the last slice.
+A reduction first folds slices, element by element. Threads and warps exchange the result once, after the last slice.
+
+A figure *of a copy* is a kernel's bandwidth as a share of that of a copy of as many bytes (`docs/benchmarks/memory`).
 """
 
 import math
@@ -48,19 +50,20 @@ from cutile.ops.view import LoadView
 MIN_COPY_BYTES = 4
 """Bytes of the narrowest copy (PTX ISA, `cp.async`)."""
 NARROW_BITS = 16
-"""Bits of an element that is cheap to hold: half of those of the f32 that is computed from it."""
+"""Bits of an element that is cheap to hold: half as many as of the f32 that is computed from it."""
 BULK_SINCE = 9
-"""The compute capability with copies of any length by one thread (PTX ISA, `cp.async.bulk`)."""
+"""The first major compute capability with copies of any length by one thread (PTX ISA, `cp.async.bulk`)."""
 BULK_BYTES = 16
-"""Bytes of which the addresses and the length of such a copy are multiples."""
+"""The addresses and the length of such a copy are multiples of so many bytes."""
 MAX_BULK_BESIDE = 1 << 16
-"""Bytes that single passes of a thread block load beside the held row, such as weights, up to which bulk copies bring
-the row. They hold up the loads of other thread blocks. On an H200, of a copy of 2**29 elements of bf16: layer_norm by
-sums of 65536, with 128 KB of weights, 0.83 by bulk copies and 0.94 by `cp.async`; rms_norm of 65536, with 64 KB, 0.950
-and 0.944."""
+"""Bytes that single passes of a thread block load beside the held row, such as weights, up to which bulk copies load
+the row. Bulk copies hold up the loads of other thread blocks. On an H200, of a copy of 2**29 elements of bf16:
+layer_norm by sums of 65536, with 128 KB of weights, 0.83 by bulk copies and 0.94 by `cp.async`; rms_norm of 65536, with
+64 KB, 0.950 and 0.944."""
 FOLDS: dict[type[Reduce], type[Add | Mul | Max | Min]] = {
     ReduceSum: Add, ReduceProd: Mul, ReduceMax: Max, ReduceMin: Min,
 }  # fmt: skip
+"""The operation that folds two elements, by reduction."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class Held:
         is_cheap: whether they are narrow, and no pass repeats operations on them that take many instructions.
         width: elements of the widest access to the row; slices are whole multiples of it.
         beside: bytes of the row's other loads, each of which one pass needs.
-        passes: the passes that need the row.
+        passes: the number of passes that need the row.
     """
 
     loads: tuple[Load, ...]
@@ -89,13 +92,13 @@ class Held:
 
 
 def held_in(function: Function, row: RowAxis) -> Held | None:
-    """The tiles that would wait in shared memory.
+    """The tiles of a row that can wait in shared memory.
 
-    None where there are none, or one cannot be copied there.
+    None where there are none, or one of them cannot be copied there.
     """
     passes = _Passes(function, row)
     loads = tuple(load for load in passes.loads if len(passes.users(load)) > 1)
-    # What only one pass needs is loaded there. The block's own tile may then have been stored by an earlier pass.
+    # A tile that only one pass needs is loaded by that pass. An earlier pass may then have stored the block's own tile.
     late = [load for load in passes.loads if isinstance(load, LoadMut) and load not in loads]
     if not loads or late or any(_copies(load, row) is None for load in loads):
         return None
@@ -157,11 +160,11 @@ def _nbytes(load: Load) -> int:
 class _Passes:
     """The passes over the row, and which of them need an operation.
 
-    An operation's pass is the number of reductions that have to be done, one behind the other, ahead of it.
+    An operation's pass is the number of reductions that have to be done, one after the other, ahead of it.
 
     Attributes:
-        number: the first pass that can run an operation.
-        ends: by pass, the reductions and stores for which the row is gone over.
+        number: by operation, the first pass that can run it.
+        ends: by pass, the reductions and stores that it is for.
         work: by pass, all operations on the row that it needs, in order.
         loads: the loads of the row.
     """
@@ -216,10 +219,10 @@ class _HeldRows(Copier):
         self._passes = _Passes(function, row)
         held = held_in(function, row)
         self._loads = () if held is None else held.loads
-        self._held: dict[Op, int] = {load: row for row, load in enumerate(self._loads)}  # the number of a held row
+        self._held: dict[Op, int] = {load: number for number, load in enumerate(self._loads)}  # of a held row
         self._held_by_result = {load.result: load for load in self._loads}
         self._in_registers: dict[Value, Value] = {}
-        """The tiles of the last slice that the pass before has computed and left, by the source's values."""
+        """Tiles of the last slice that the pass before has left in registers, by the source's values."""
 
     def function(self, source: Function) -> Function:
         rest = [op for op in source.body.operations if not self._row.has(op)]
@@ -250,7 +253,7 @@ class _HeldRows(Copier):
         # Slices that are read all at once (`_extreme`) arrive sooner by one copy than by several: softmax of 65536 bf16
         # 0.92 and 0.90 of a copy on an H200.
         first = self._passes.ends[self._passes.users(load)[0]]
-        copies = 1 if all(self._is_read_alone(op) for op in first) else self._parts
+        copies = 1 if all(self._is_whole_extreme(op) for op in first) else self._parts
         builder.add(
             HoldRow(
                 x=x,
@@ -267,13 +270,13 @@ class _HeldRows(Copier):
         """Append the loop over the slices of the row, and its reductions.
 
         Tiles of the last slice may stay in registers for the next pass, which then begins with them. That slice stands
-        outside of the loop in both passes: behind it in the first one, ahead of it in the second.
+        outside of the loop in both passes: after it in the first one, ahead of it in the second.
         """
         builder, parts = self.builder, self._parts
         ends = self._passes.ends[number]
         reductions = [op for op in ends if isinstance(op, Reduce)]
         builder.location = ends[0].location
-        if all(self._is_read_alone(op) for op in ends):
+        if all(self._is_whole_extreme(op) for op in ends):
             for op in reductions:
                 self._extreme(op, number)
             return
@@ -326,7 +329,7 @@ class _HeldRows(Copier):
         computed: Mapping[Value, Value],
         shared: Collection[Op] = (),
     ) -> list[Value]:
-        """Append a pass over one slice; return the reductions with it.
+        """Append a pass over one slice; return the reductions with this slice in them.
 
         Args:
             number: the number of the pass.
@@ -351,10 +354,10 @@ class _HeldRows(Copier):
         self.values = outside
         return folded
 
-    def _is_read_alone(self, end: Op) -> bool:
-        """Whether an end is an extreme of a held row of f16 or bf16, as loaded.
+    def _is_whole_extreme(self, end: Op) -> bool:
+        """Whether an end is an extreme of a held row that is read as one slice.
 
-        One instruction then compares several elements. The row is read as one slice (`_extreme`). So each thread has
+        `_extreme` adds it. The row is of f16 or bf16: one instruction then compares several elements. Each thread has
         to have the same elements of the whole row as of the slices that it copied.
         """
         load = self._held_by_result.get(end.x) if isinstance(end, ReduceExtreme) else None
@@ -370,9 +373,9 @@ class _HeldRows(Copier):
         return self._passes.users(load)[0] == number
 
     def _extreme(self, op: Reduce, number: int) -> None:
-        """Append an extreme of the whole row, as one slice.
+        """Append an extreme of the whole row, which is read as one slice.
 
-        It needs no loop: elements are folded as they are read, and none of them waits in a register.
+        No loop is needed: elements are folded as they are read, and none of them waits in a register.
         """
         builder = self.builder
         load = self._held_by_result[op.x]
@@ -402,7 +405,7 @@ class _HeldRows(Copier):
             self.values[old] = new
 
     def _folded(self, op: Reduce, total: Value, dtype: DTypeLike) -> Value:
-        """The totals of a reduction, element by element, with those of this slice."""
+        """The totals of a reduction, folded with this slice element by element."""
         x = self.values[op.x]
         if x.tile.dtype is not dtype:
             x = self.builder.value(Convert(x=x, dtype=dtype))
@@ -420,7 +423,7 @@ def _folded_in(op: Reduce) -> DTypeLike:
 def _identity(op: Reduce, dtype: DTypeLike) -> float | int:
     """The identity of a reduction.
 
-    For an extreme of floats it is NaN, which is dropped beside any number, unless the extreme keeps NaNs.
+    For an extreme of floats it is NaN, which any number replaces. If the extreme keeps NaNs, it is an infinity.
     """
     if isinstance(op, ReduceSum | ReduceProd):
         return int(isinstance(op, ReduceProd))
@@ -457,8 +460,8 @@ def _slice_layout(x: Value, shape: tuple[int, ...], warps: int) -> tuple[Layout,
 def lower_hold_row(op: HoldRow, context: LoweringContext) -> None:
     """Begin to copy a row, slice by slice: by bulk copies, or by `cp.async`.
 
-    The bytes of each bulk copy are counted at a barrier of its own. Of `cp.async`, each slice is a group of copies, and
-    each thread waits for its own, which no other thread reads (`intrinsics/stage.py`).
+    The bytes of each bulk copy are counted at a barrier of its own. With `cp.async`, each slice is a group of copies.
+    Each thread waits for its own copies, which no other thread reads (`intrinsics/stage.py`).
     """
     builder, tensor = context.builder, op.x.tensor
     layout, vector, strides = _slice_layout(op.x, op.shape, context.warps)
@@ -502,7 +505,7 @@ def lower_hold_row(op: HoldRow, context: LoweringContext) -> None:
 
 
 def _whole(shape: Sequence[int], axis: int, parts: int) -> tuple[int, ...]:
-    """The shape of `parts` slices, one behind the other."""
+    """The shape of `parts` slices, one after the other."""
     return (*shape[:axis], parts * shape[axis], *shape[axis + 1 :])
 
 
@@ -540,7 +543,7 @@ def lower_held_slice(op: HeldSlice, context: LoweringContext) -> None:
 
 
 def _groups(context: LoweringContext) -> int:
-    """Groups of `cp.async` that were begun for rows so far, one for each slice."""
+    """Groups of `cp.async` that were begun for rows so far. Each slice is one."""
     return sum(held.parts for held in context.held.values() if held.counter is None)
 
 
@@ -549,7 +552,7 @@ def _wait(op: HeldSlice, held: HeldPlace, context: LoweringContext) -> None:
     builder, part = context.builder, context.lowered[op.part]
     whole = op.shape != held.shape
     if held.counter is None:
-        # By slice, the groups that were begun behind its own, which may still be under way (`cp.async.wait_group`).
+        # By slice, the number of groups that were begun after its own: these may be under way (`cp.async.wait_group`).
         later = tuple(_groups(context) - held.group - 1 - number for number in range(held.parts))
         # Groups end in the order in which they are begun, so the last one stands for all.
         builder.add(SliceWait(part=builder.constant(held.parts - 1) if whole else part, later=later, bulk=False))

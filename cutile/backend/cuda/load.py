@@ -29,8 +29,8 @@ from cutile.backend.interface import Argument, Executable, Grid, Loaded, Packed,
 from cutile.conversion import bits_of
 from cutile.dtypes import STORAGE_DTYPES, DTypeLike, bf16, f16
 
-# Formats of `struct` by dtype. A float that `struct` lacks travels as its bits (`_as_bits`). So does f16, of which
-# `struct` refuses numbers that round to infinity.
+# Formats of `struct` by dtype. A float that `struct` lacks is packed as its bits (`_as_bits`). So is f16: `struct`
+# refuses numbers that round to infinity.
 _CODES: dict[str, str] = {
     "bool": "?",
     "i8": "b",
@@ -57,7 +57,7 @@ def _code(parameter: Parameter) -> str:
 
 
 def _as_bits(dtype: DTypeLike) -> bool:
-    """Whether a value travels as the integer with its bits."""
+    """Whether a value is packed as the integer with its bits."""
     return dtype in (f16, bf16) or dtype.kind == "storage"
 
 
@@ -68,7 +68,7 @@ Pointed = dict[int, tuple[Place, Encoded]]
 class CudaLoaded(Loaded[GpuStream]):
     """A kernel on any number of devices.
 
-    The image is loaded on each at its first launch there.
+    Its image is loaded on a device at the first launch there.
 
     Args:
         executable: the machine code, its parameters and facts.
@@ -81,16 +81,16 @@ class CudaLoaded(Loaded[GpuStream]):
         self._maps = [(i, TensorMaps(each)) for i, each in enumerate(self._parameters) if each.kind == "tensor_map"]
         self._workspaces = [i for i, each in enumerate(self._parameters) if each.kind == "workspace"]
         self._by_bits = [i for i, each in scalars if _as_bits(each.dtype)]
-        # "=": sizes are the same on each machine, and nothing is aligned but by the padding to 8 bytes.
+        # "=": sizes are the same on each machine, and `struct` adds no alignment to the padding of 8 bytes.
         self._pack = struct.Struct("=" + "".join(_padded(_code(each)) for each in self._parameters)).pack_into
         self._block = (int(executable.facts["threads"]), 1, 1)
         self._shared = int(executable.facts["shared_bytes"])
-        self._residency = PersistentGrid(executable.facts)
+        self._grid = PersistentGrid(executable.facts)
         self._reports = [i for i, each in enumerate(self._parameters) if each.kind == "report"]
         self._failure = partial(failure, executable.facts.get("failures", ()))
         division = executable.facts.get("division")
         self._variants = None if division is None else SplitKVariants(*division)
-        # Thread blocks by function and margin. Without a lock: threads that compute one at a time get the same number.
+        # `PersistentGrid.limit` by function and SM margin. No lock: threads that compute it at once get one result.
         self._limits: dict[Any, int] = {}
         self._functions: dict[Any, Any] = {}  # by device; written under the lock
         self._lock = new_lock()
@@ -109,10 +109,10 @@ class CudaLoaded(Loaded[GpuStream]):
         """
         blocks = launch_blocks(grid)
         function = self._function(stream)
-        if not self._residency.plain:
+        if not self._grid.plain:
             # `_workspace` is not read: it holds the memory until the launch is enqueued.
             blocks, arguments, _workspace = self._shape(function, blocks, arguments, stream)
-        memory, addresses, where, pointed = self._memory()
+        memory, addresses, pointer, pointed = self._memory()
         if self._maps:
             arguments = self._point(arguments, addresses, pointed, stream)
         report = None
@@ -120,17 +120,17 @@ class CudaLoaded(Loaded[GpuStream]):
             report = stream.report(self._failure)
             arguments = self._with_report(arguments, report)
         self._pack(memory, 0, *(self._encode(arguments) if self._by_bits else arguments))
-        stream.launch_function(function, (blocks, 1, 1), self._block, self._shared, where)
+        stream.launch_function(function, (blocks, 1, 1), self._block, self._shared, pointer)
         if report is not None:
-            report.expect()  # behind the launch: the check is due when the stream's work so far is over
+            report.expect()  # after the launch: the report is read when the stream's work so far is over
 
     def packed(self, stream: GpuStream) -> Packed | None:
         """The parts of a launch on the stream's device.
 
         They are for a launcher that only packs numbers and calls the driver. None for a kernel that needs more: tensor
-        maps, a workspace, a report, or values that travel as bits.
+        maps, a workspace, a report, or values that are packed as their bits.
         """
-        if self._maps or self._by_bits or self._reports or not self._residency.plain:
+        if self._maps or self._by_bits or self._reports or not self._grid.plain:
             return None
         launch = stream.launcher(self._function(stream), self._block, self._shared)
         return Packed(self._pack, launch, MAX_GRID_BLOCKS, self._packed_memory, self)
@@ -150,26 +150,27 @@ class CudaLoaded(Loaded[GpuStream]):
         if report is not None:
             arguments = self._with_report(arguments, report)
         self._pack(memory, 0, *(self._encode(arguments) if self._by_bits else arguments))
-        where = ctypes.addressof(addresses)
-        go = stream.prepare_launch(function, (blocks, 1, 1), self._block, self._shared, where)
+        pointer = ctypes.addressof(addresses)
+        launch = stream.prepare_launch(function, (blocks, 1, 1), self._block, self._shared, pointer)
         if report is not None:
-            go = _both(go, report.expect)
-        return CudaPreparedLaunch(go, memory, addresses, self._parameters, dict(self._maps), held, workspace, stream)
+            launch = _both(launch, report.expect)
+        return CudaPreparedLaunch(
+            launch, memory, addresses, self._parameters, dict(self._maps), held, workspace, stream
+        )
 
     def _shape(
         self, function: Any, blocks: int, arguments: Sequence[Argument], stream: GpuStream
     ) -> tuple[int, Sequence[Argument], Workspace | None]:
-        """The thread blocks, the arguments with the workspace's address, and itself.
+        """The thread blocks, the arguments with a workspace's address, the workspace.
 
         The caller has to hold the workspace until the launch is enqueued.
         """
-        residency = self._residency
         key = function, stream.sm_margin
         limit = self._limits.get(key)
         if limit is None:
-            limit = self._limits[key] = residency.limit(function, stream)
-        blocks = residency.blocks(blocks, limit)
-        nbytes = residency.workspace(blocks)
+            limit = self._limits[key] = self._grid.limit(function, stream)
+        blocks = self._grid.blocks(blocks, limit)
+        nbytes = self._grid.workspace(blocks)
         if not nbytes:
             return blocks, arguments, None
         workspace = stream.workspace(nbytes)
@@ -184,7 +185,10 @@ class CudaLoaded(Loaded[GpuStream]):
         """Point to the tensor maps, and return the arguments with 0 in place of them.
 
         Args:
-            pointed: the tensor maps that `addresses` points to already. It holds them, and is updated.
+            arguments: the launch's arguments, with a `Place` for each tensor map.
+            addresses: the array of the values' addresses, which is updated.
+            pointed: the tensor maps that `addresses` points to. It is updated, and keeps them alive.
+            stream: the stream, which encodes new tensor maps.
         """
         plain = list(arguments)
         for i, maps in self._maps:
@@ -223,15 +227,17 @@ class CudaLoaded(Loaded[GpuStream]):
                     function = stream.load_function(code.image, code.entry, self._shared, early=early)
                     if facts.get("speaks", False):
                         stream.expect_output()
-                    self._functions[device] = function  # last: from here on other threads launch it
+                    self._functions[device] = function  # last: from here on other threads may launch the function
         return function
 
     def _memory(self) -> tuple[Any, Any, int, Pointed]:
-        """This thread's packed values, their addresses, and the tensor maps among them.
+        """This thread's memory for a launch, which the thread's next launch may overwrite.
 
-        The third is the address of the array of addresses, which the driver takes.
+        The driver copies the values in the launch's call.
 
-        The driver copies the values in the launch's call, so that the next launch of this thread may overwrite them.
+        Returns:
+            The packed values; the array of their addresses; its address, which the driver takes; the tensor maps to
+            which the array points.
         """
         buffers = getattr(self._local, "memory", None)
         if buffers is None:
@@ -241,19 +247,19 @@ class CudaLoaded(Loaded[GpuStream]):
 
     def _packed_memory(self) -> tuple[Any, int]:
         """This thread's packed values, and the address of their addresses."""
-        memory, _, where, _ = self._memory()
-        return memory, where
+        memory, _, pointer, _ = self._memory()
+        return memory, pointer
 
 
 class CudaPreparedLaunch:
     """A launch with packed values of its own.
 
-    The driver reads them in each call: whoever calls `launch` holds this.
+    The driver reads them in each call of `launch`: its callers have to keep this object alive.
     """
 
     def __init__(
         self,
-        go: Callable[[], None],
+        launch: Callable[[], None],
         memory: Any,
         addresses: Any,
         parameters: Sequence[Parameter],
@@ -262,15 +268,15 @@ class CudaPreparedLaunch:
         workspace: Workspace | None,
         stream: GpuStream,
     ) -> None:
-        self.launch = go
+        self.launch = launch
         self._memory = memory
-        self._addresses = addresses  # held, since the driver reads it in each launch
+        self._addresses = addresses  # kept alive, since the driver reads it in each launch
         self._parameters = parameters
         self._codes = [f"={_code(each)}" for each in parameters]
         self._by_bits = {i for i, each in enumerate(parameters) if each.kind == "scalar" and _as_bits(each.dtype)}
         self._maps = maps
-        self._held = held  # the tensor maps, likewise
-        self._workspace = workspace  # held for the launches
+        self._held = held  # the tensor maps, kept alive likewise
+        self._workspace = workspace  # kept alive for the launches
         self._stream = stream
 
     def set(self, position: int, number: Argument) -> None:

@@ -1,8 +1,8 @@
 """Long rows: where they wait while they are reduced, and their exponentials.
 
-A row is needed again behind its reduction. Until then it waits in registers, in the shared memory of one thread block
-(`held_rows.py`), or in that of the thread blocks of a cluster. The fewer bytes of a row a thread block has, the more
-thread blocks share a multiprocessor: some load and store while others reduce. In a cluster each thread block has a
+A row is needed again after its reduction. Until then it waits in registers, in the shared memory of one thread block
+(`held_rows.py`), or in the shared memory of a cluster's thread blocks. The fewer bytes of a row a thread block has, the
+more thread blocks share a multiprocessor: some load and store while others reduce. In a cluster each thread block has a
 slice:
 
     t = load_tile(x, i, 0) : bf16<1x65536>          cluster_arrive() {reductions = 1}
@@ -12,12 +12,14 @@ slice:
                                                     s = cluster_reduce(s) {kind = 'reduce_sum', blocks = 8}
                                                     store_view(y, t * s, i, r)
 
-Each thread block loads its slice once. It writes its result of a reduction to the shared memory of all others, and
-folds the results of all in the order of the thread blocks: all have the same bits, in each run. Each reduction has its
-own place in shared memory, so that no thread block writes where another still reads. A thread block may end after its
-last reduction: all writes to its memory have arrived by then.
+Each thread block loads its slice once. It writes its result of a reduction to the shared memory of all others. Then it
+folds the results of all in the order of the thread blocks, so that all have the same bits, in each run. Each reduction
+has its own place in shared memory, so that no thread block writes where another still reads. A thread block may end
+after its last reduction: all writes to its memory have arrived by then.
 
-Every thread block runs the operations that are not on the row; the first one stores their results.
+Every thread block runs the operations that are not on the row. The first one stores their results.
+
+A figure *of a copy* is a kernel's bandwidth as a share of that of a copy of as many bytes (`docs/benchmarks/memory`).
 """
 
 from collections import Counter
@@ -56,24 +58,23 @@ from cutile.passes.fast_math import FACT, fast_math
 from cutile.passes.redundancy import dce
 
 MIN_ELEMENTS, MIN_WIDE_ELEMENTS = 1 << 13, 1 << 14
-"""Elements of all waiting tiles from which on they wait in shared memory: of a single tile of 16 bits, and of others.
-On an H200, of a copy: softmax of 8192 bf16 0.96, and 0.90 in registers; of 4096 0.96 in registers."""
+"""Elements of all waiting tiles from which on they wait in shared memory: of a single tile of 16 bits, and of all other
+tiles. On an H200, of a copy: softmax of 8192 bf16 0.96, and 0.90 in registers; of 4096 0.96 in registers."""
 MIN_CHEAP_EXTENT = 1 << 12
 """Elements of a row from which on shared memory is better, if the row has 16 bits an element and computing it again is
 cheap (`Held.is_cheap`). On an H200, of a copy, in shared memory and in registers: layer_norm of 4096 bf16 0.96 and
 0.94, of 8192 0.94 and 0.88, of 16384 0.92 and 0.57."""
 MANY_LOADS = 3
-"""Waiting tiles from which on registers are better up to `MIN_WIDE_ELEMENTS` of a row: each pass would read all of them
-anew. On an H200, of a copy, the sum of two rows and its norm as 8-bit floats, with a scale for each row: 0.78 in shared
-memory and 0.97 in registers for 4096 bf16, 0.75 and 0.97 for 8192."""
+"""Number of waiting tiles from which on registers are better for rows of fewer than `MIN_WIDE_ELEMENTS`: each pass
+would read all tiles anew. On an H200, of a copy, the sum of two rows and its norm as 8-bit floats, with a scale for
+each row: 0.78 in shared memory and 0.97 in registers for 4096 bf16, 0.75 and 0.97 for 8192."""
 SLICE_BYTES = 1 << 16
-"""Bytes of a row in one thread block at most, where a cluster has the rest: three such blocks share a
-multiprocessor."""
+"""Bytes of a row that one thread block of a cluster holds at most: three such blocks share a multiprocessor."""
 HALVED_BYTES, MAX_HALVED_BESIDE = SLICE_BYTES, 2 << 16
-"""Bytes of a row that two thread blocks better share, if computing it again is cheap, and the most bytes beside it,
-times the passes that need the row. On an H200, of a copy: rms_norm of 32768 bf16, two passes, 64 KB beside the row,
-0.96 by two thread blocks, 0.93 by one; of 65536 0.94 by two, 0.93 by four; layer_norm of 32768 without a bias, three
-passes, 64 KB, 0.90 by two, 0.945 by one."""
+"""Bytes of a row that two thread blocks share although one could hold it, if computing it again is cheap; and the most
+bytes beside it for that, times the passes that need the row. On an H200, of a copy: rms_norm of 32768 bf16, two passes,
+64 KB beside the row, 0.96 by two thread blocks, 0.93 by one; of 65536 0.94 by two, 0.93 by four; layer_norm of 32768
+without a bias, three passes, 64 KB, 0.90 by two, 0.945 by one."""
 ONE_SLICE_WARPS, WARPS, LONE_WARPS = 4, 8, 16
 """Warps of a thread block. `ONE_SLICE_WARPS` where `WARPS` or `LONE_WARPS` would have the whole row in one slice
 (softmax of 8192 on an H200: 0.95 of a copy by 4 warps, 0.88 by 8). `LONE_WARPS` where shared memory has room for one
@@ -81,21 +82,22 @@ thread block on a multiprocessor. `WARPS` for all others (softmax of 16384: 0.95
 THREAD_ELEMENTS = 32
 """Elements of a thread in a slice at most, of all waiting tiles. Rows of 32768 bf16 on an H200, of a copy: layer_norm
 0.72 with 8, 0.83 with 16, 0.88 with 32, since the addresses of an access cost as much as several elements. With 32 of
-each of two tiles 80 registers are too few: softmax backward of 65536 spilled 12 bytes, 0.995; with 16 of each 1.002."""
+each of two tiles, 80 registers are too few: softmax backward of 65536 spilled 12 bytes (0.995); with 16 of each
+1.002."""
 CLUSTERS = (2, 4, 8)
 """Blocks of a cluster: all GPUs with clusters have room for 8 (CUDA C++ programming guide, "Thread Block Clusters")."""
 CLUSTERS_SINCE = 9
-"""The compute capability with clusters."""
+"""The first major compute capability with clusters."""
 REDUCTION_BYTES = 8192
-"""Bytes of shared memory that are kept for the results which threads, warps and thread blocks exchange."""
+"""Bytes of shared memory that are left for the results that warps and thread blocks exchange."""
 MIN_ROW_EXP_ELEMENTS = 8
 """Elements of a row from which on its exponentials are `row_exp`. Each element saves 2.5 instructions, so 8 save 20. A
 row costs some: its largest element is rounded and tested, and a sum of the row is scaled."""
 MAX_SPLIT = 4
-"""Slices have equal extents, so their number divides the row. It is sought below so many times the least number: with
-more slices, threads have too few elements of each (`THREAD_ELEMENTS`)."""
+"""Slices have equal extents, so their number divides the row. A number is sought below `MAX_SPLIT` times the least one:
+with more slices, threads have too few elements of each (`THREAD_ELEMENTS`)."""
 ROW_SUMS = "row_sums"
-"""The fact of a function that says what `fast_math` did to the sums of slices."""
+"""The fact of a function that lists the changes of `fast_math` to the sums of slices."""
 MIN_WORD_BITS = 32
 """Bits of the narrowest word that blocks send each other (PTX ISA, "st.async")."""
 
@@ -117,7 +119,7 @@ class RowPlan:
 
 @dataclass(frozen=True)
 class Cut:
-    """What `number_tiles` has to know of a kernel's rows.
+    """The facts of a kernel's rows for `number_tiles`.
 
     Attributes:
         blocks: thread blocks of a tile block; 0 where no row is reduced.
@@ -155,7 +157,7 @@ def _refusal(blocks: int, arch: Architecture, requested: int) -> Refusal | None:
     """Why a kernel lacks the cluster that was asked for; None if it has it.
 
     Args:
-        blocks: thread blocks of the cluster that the kernel has; 0 or 1: it has none.
+        blocks: thread blocks of the kernel's cluster; 0 or 1: it has none.
         arch: the architecture.
         requested: thread blocks of the cluster that the author asks for; 1: none.
     """
@@ -176,25 +178,26 @@ def plan_row(function: Function, row: RowAxis, arch: Architecture, options: Comp
     held = held_in(function, row)
     if held is None or _is_short(held, row.extent):
         return None
+    # With such updates, a thread block may store what another one of the cluster has yet to load.
     clusters = (1, *CLUSTERS) if arch.major >= CLUSTERS_SINCE and not updates_beside(function, row) else (1,)
     if (requested := options.num_cta_in_cga) is not None and requested in clusters:
         clusters = (requested,)
     plans = [plan for blocks in clusters if (plan := _plan_over(blocks, row, held, arch, options)) is not None]
     slice_bytes = SLICE_BYTES // (2 if _is_halved(held) else 1)
-    # The smallest cluster whose parts are short enough: a larger one sends each reduction to more thread blocks. Where
-    # none is large enough, the largest one that has a plan, or the one that the author asks for.
+    # The smallest cluster whose parts are short enough: a larger one sends each reduction to more thread blocks. If
+    # none has short parts, the largest one that has a plan, or the one that the author asks for.
     large_enough = (plan for plan in plans if held.nbytes <= plan.blocks * slice_bytes)
     return next(large_enough, plans[-1] if plans else None)
 
 
 def _is_halved(held: Held) -> bool:
-    """Whether two thread blocks better share a row that one could hold."""
+    """Whether two thread blocks are better for a row that one could hold."""
     little = len(held.loads) == 1 and held.passes * held.beside <= MAX_HALVED_BESIDE
     return held.is_cheap and little and held.nbytes == HALVED_BYTES
 
 
 def _is_short(held: Held, extent: int) -> bool:
-    """Whether a row better waits in registers."""
+    """Whether a row is so short that registers are better for it."""
     if len(held.loads) >= MANY_LOADS:
         return extent < MIN_WIDE_ELEMENTS
     min_elements = MIN_ELEMENTS if held.is_narrow and len(held.loads) == 1 else MIN_WIDE_ELEMENTS
@@ -225,7 +228,7 @@ def _plan_over(blocks: int, row: RowAxis, held: Held, arch: Architecture, option
 def cluster_rows(function: Function, row: RowAxis, blocks: int) -> tuple[Function, RowAxis]:
     """A copy of the function in which each thread block has a slice of the row.
 
-    The slices' axis is returned as well. A cluster has `blocks` thread blocks.
+    A cluster of `blocks` thread blocks has the row. The slice's own `RowAxis` is returned as well.
     """
     copier = _ClusterRows(row, blocks)
     return copier.function(function), RowAxis(row.extent // blocks, copier.axes)
@@ -234,8 +237,8 @@ def cluster_rows(function: Function, row: RowAxis, blocks: int) -> tuple[Functio
 def number_tiles(function: Function, cut: Cut) -> Function:
     """A lowered function with tile blocks' indices and facts for its cut.
 
-    Where rows are reduced, the index is computed by divisions only if the grid has several axes. Grids of rows most
-    often have one, and a thread block cannot load its row before it has the index: divisions cost 0.02 of a copy on an
+    Where rows are reduced, the index is computed by divisions only if the grid has several axes. Grids of rows mostly
+    have one axis, and a thread block cannot load its row before it has the index: divisions cost 0.02 of a copy on an
     H200. All thread blocks of a cluster have the index of the same tile block.
     """
 
@@ -257,7 +260,7 @@ class _ClusterRows(Copier):
     """The copy that `cluster_rows` makes.
 
     Attributes:
-        axes: the axis of the row in each of its tiles that is a slice.
+        axes: by tile of a slice, the axis along the row.
     """
 
     _rank: Value
@@ -309,8 +312,7 @@ class _ClusterRows(Copier):
     def _store(self, op: Store, operands: list[Value]) -> None:
         """Have the first block store a tile that all blocks have.
 
-        The other blocks store it at the tile index -1. That tile lies before the tensor's begin, where stores are
-        dropped.
+        The other blocks store it at the tile index -1. That tile lies ahead of the tensor, where stores are dropped.
         """
         builder = self.builder
         x, value, *index = operands
@@ -336,7 +338,7 @@ def lower_cluster_reduce(op: ClusterReduce, context: LoweringContext) -> None:
     """Reserve a place for the results of all blocks, whose arrival a barrier counts."""
     copy = context.copied(op)
     layout = context.layout(op.x)
-    # Of each block, a word for every element of its result. Threads that hold the same elements have one place
+    # One word for each element of each block's result. Threads that hold the same elements share one place
     # (`Layout.holders`).
     word_bytes = max(MIN_WORD_BITS, reduced_in(op.x.tile.dtype).bits) // 8
     place = context.smem.reserve(op.blocks * layout.registers * layout.holders * word_bytes)
@@ -375,8 +377,8 @@ def narrow_extremes(function: Function) -> Function:
 # -- exponentials of rows --------------------------------------------------------------------------
 
 Axes = tuple[int | None, ...]
-"""For each axis of a tile, the axis of the rows along which it runs; None where its elements do not follow the rows:
-they are reduced along, or repeat."""
+"""For each axis of a tile, the axis of the rows along which it runs; None where its elements do not follow the rows,
+since they were reduced there or repeat."""
 
 
 @dataclass(frozen=True)
@@ -387,7 +389,7 @@ class RowPowers:
         x: the rows, in 16 bits.
         bound: a tile of the shape of `x`, no element of which is below the element of `x` at its place.
         row_bounds: the tile that `bound` repeats: one element for each row, most often the row's largest.
-        sums: the sums of the exponentials that have to be scaled (`_PowerUses._sums_to_scale`).
+        sums: those sums of the exponentials that have to be scaled (`_PowerUses._sums_to_scale`).
     """
 
     x: Value
@@ -404,9 +406,9 @@ def row_exps(function: Function) -> Function:
         s = reduce_sum(e)                         -->       s = reduce_sum(e)
         y = e / broadcast(s)                                y = e / broadcast(s)
 
-    `t` is `x`, of f16 or bf16, as f32. `row_exp` computes no difference for each element. Its result differs from `e`
-    by a factor that is the same for all elements of a row (`RowExpUnit`). In a quotient by the row's sum the factor
-    cancels. A sum with other uses is multiplied by it. Exponentials with other uses stay as they are.
+    `t` is `x`, of f16 or bf16, as f32. `row_exp` computes no difference for each element. Its result differs from the
+    exponential by a factor that is the same for all elements of a row (`RowExpUnit`). In a quotient by the row's sum
+    the factor cancels. A sum with other uses is multiplied by the factor. Exponentials with other uses stay.
     """
     uses = _PowerUses(function)
     rows = {op: row for op in function.walk() if isinstance(op, Exp) and (row := uses.row(op)) is not None}
@@ -440,7 +442,7 @@ def power_sums(function: Function) -> Function:
 
     This is for rows that a thread adds up alone. `row_exp` has a fast path and an exact one, and chooses between them.
     On the fast path an exponential of bf16 ends with a multiplication, which one instruction does together with the
-    sum's addition. Behind the choice the compiler could not join the two.
+    sum's addition. After the choice the compiler could not join the two.
     """
     uses = Counter(value for op in function.walk() for value in op.operands)
     powers = {op.result: op for op in function.walk() if isinstance(op, RowExp) and uses[op.result] == 1}
@@ -506,13 +508,13 @@ class _PowerUses:
     def _axes(self, bound: Value, rows: Sequence[Value]) -> Axes | None:
         """The axis of the rows along which each axis of a bound runs.
 
-        A bound is a tile of largest elements of the rows. It has no axis for those that were reduced. None where a tile
-        need not be as large as the rows.
+        A bound is a tile of largest elements of the rows, without the axes along which these were reduced. None where
+        the tile may have an element below the rows' elements.
         """
         if bound in rows:
             return tuple(range(len(bound.tile.shape)))
         op = self._definitions.get(bound)
-        if isinstance(op, Max):  # it is at least as large as either operand, so that one bound is enough
+        if isinstance(op, Max):  # at least as large as either operand: it is enough that one of them is a bound
             of_first = self._axes(op.x, rows)
             return self._axes(op.y, rows) if of_first is None else of_first
         if not isinstance(op, ReduceMax | Convert | Reshape | Broadcast):
@@ -529,7 +531,7 @@ class _PowerUses:
     def _sums_to_scale(self, powers: Value, bounds: Sequence[int]) -> tuple[Value, ...] | None:
         """The sums of exponentials that `RowExpUnit` has to scale.
 
-        They are empty where sums only divide the exponentials, since a row's factor then cancels.
+        Empty where sums only divide the exponentials, since a row's factor then cancels.
 
         None where the factor would be left in a result: the exponentials have other uses than sums and quotients, a sum
         divides them and has another use, or a sum adds up several rows.
@@ -556,7 +558,7 @@ class _PowerUses:
         return () if {op for op, _ in uses} == quotients and in_place else None
 
     def _whole_sum(self, op: ReduceSum, axes: Axes) -> tuple[Value, Axes]:
-        """A sum along all axes that are summed in turn, and the axes that are left."""
+        """The sum along all axes that are summed in turn, and the axes that are left."""
         users = self._users.get(op.result, [])
         left = (*axes[: op.axis], *axes[op.axis + 1 :])
         if len(users) == 1 and isinstance(users[0], ReduceSum):
@@ -574,14 +576,14 @@ class _PowerUses:
 
 
 def _extents(shape: Sequence[int]) -> list[int]:
-    """The extents of a shape but 1, which a reshape may add and drop."""
+    """The extents of a shape other than 1. A reshape may add and drop axes of 1."""
     return [extent for extent in shape if extent != 1]
 
 
 def _spread(axes: Axes, old: Sequence[int], new: Sequence[int], reshaped: bool) -> Axes | None:
-    """Axes behind a broadcast or a reshape.
+    """Axes after a broadcast or a reshape.
 
-    None behind a reshape that does more than add or drop axes of extent 1.
+    None after a reshape that does more than add or drop axes of extent 1.
     """
     if not reshaped:
         if len(old) != len(new):  # a number

@@ -1,6 +1,6 @@
-"""Lowering for one group of warps.
+"""Lowering for one group of warps, all of which do the same.
 
-It chooses their number, and makes room where tiles do not fit.
+`lower` chooses their number, and makes room where tiles do not fit.
 """
 
 from collections.abc import Mapping
@@ -34,41 +34,41 @@ from cutile.ops.view import LoadView
 from cutile.passes.fast_math import lower_scaled_mma
 from cutile.passes.redundancy import dce
 
-# Loops of products are written anew ahead of the lowering, in two ways.
+# Loops of products are rewritten ahead of the lowering, in two ways.
 #
-# A loop that does nothing but run a loop of products is made one loop with it (`flatten`). A product whose operands
-# exceed the registers beside its sums is made two products of half the depth (`with_half_steps`):
+# A loop that does nothing but run a loop of products becomes one loop with it (`flatten`). A product whose operands
+# exceed the registers beside its sums becomes two products of half the depth (`with_half_steps`):
 #
 #     a, b = load_tile(x, i, k), load_tile(y, k, j)      a, b = load_tile(x, i, 2 k), load_tile(y, 2 k, j)
 #     acc = mma(a, b, acc)                          -->  acc = mma(a, b, acc)
 #                                                        a, b = load_tile(x, i, 2 k + 1), load_tile(y, 2 k + 1, j)
 #                                                        acc = mma(a, b, acc)
 #
-# Tiles of half the extent lie at twice the index, so nothing else changes. Only operands that pass through registers
-# need this: operands in stages take no registers.
+# Tiles of half the extent lie at twice the index. Only operands that pass through registers need this: operands in
+# stages take no registers.
 
 Key = tuple[object, ...]
-"""A product by its place and its shape."""
+"""A product's location in the source, and the shapes of its left operand and accumulator."""
 
 
 def key_of(op: Mma) -> Key:
-    """The key by which a product and its lowered form are the same."""
+    """The key that a product and its lowered form share."""
     return op.location, op.a.tile.shape, op.acc.tile.shape
 
 
 def can_split_step(op: Mma, definitions: Mapping[Value, Op]) -> bool:
-    """Whether a product's operands are loads of stable tensors, and have even steps.
+    """Whether a product can become two products of half its depth.
 
-    The steps along K are those of one instruction, and even in number.
+    Its operands are loads of stable tensors, and its depth is an even number of instructions' steps along K.
     """
     whole = op.a.tile.shape[-1] % (2 * step_of(op.a.tile.dtype)) == 0
     return whole and len(op.acc.tile.shape) == 2 and all(_chain(value, definitions) for value in (op.a, op.b))
 
 
 def with_half_steps(function: Function, products: set[Key]) -> Function:
-    """The function with these products in two steps each.
+    """The function with two products of half the depth for each of these.
 
-    Those among them that cannot be split stay as they are (`can_split_step`).
+    Products that cannot be split (`can_split_step`) stay as they are.
     """
     definitions: dict[Value, Op] = {}
 
@@ -91,10 +91,10 @@ def with_half_steps(function: Function, products: set[Key]) -> Function:
 
 
 def _chain(value: Value, definitions: Mapping[Value, Op]) -> list[Op]:
-    """The load of an operand, then the permutations and conversions behind it.
+    """The load of an operand, then the permutations and conversions after it.
 
-    Empty where the operand has other operations behind its load. It is empty, too, where the kernel may write the
-    tensor: the halves are loaded at the product, and a store may stand between it and the load.
+    Empty where the operand has other operations after its load. Empty also where the kernel may write the tensor: the
+    halves are loaded where the product stands, and a store may stand between the load and the product.
     """
     op, passed = source_of(value, definitions, lambda op: isinstance(op, Permute | Convert))
     stable = isinstance(op, LoadTile) and isinstance(op.x.type, TensorType) and op.x.type.stable
@@ -141,7 +141,10 @@ def flatten(function: Function) -> Function:
 
 
 def _only_loop(outer: For, ones: set[Value]) -> For | None:
-    """The main loop in a loop that else only computes numbers, if both can be one."""
+    """The main loop in a loop that otherwise only computes numbers.
+
+    None where there is none, or where the two cannot be one.
+    """
     *work, end = outer.body.operations
     loops = [op for op in work if isinstance(op, For)]
     if len(loops) != 1 or not all(is_scalar_work(op) for op in work if op not in loops):
@@ -151,17 +154,17 @@ def _only_loop(outer: For, ones: set[Value]) -> For | None:
     if not any(isinstance(op, Mma) for op in nested) or any(isinstance(op, For | While) for op in nested):
         return None
     own = {*outer.body.arguments, *(value for op in work for value in op.results)}
-    # The one loop counts up to the product of both counts, which 8 or 16 bits may not hold.
+    # The single loop counts up to the product of both counts, which 8 or 16 bits may not hold.
     counts = all(loop.step in ones and loop.start.tile.dtype.bits >= 32 for loop in (outer, inner))
     carries = inner.carried == outer.body.arguments[1:] and end.operands == inner.results
     bounds = own.isdisjoint((inner.start, inner.stop)) and outer.start.type == inner.start.type
-    # An operation may not read a value as it was when the inner loop began: the one loop does not have it any more.
+    # No operation may read what the outer loop carries: the single loop has only the values of the inner iteration.
     apart = all(op is inner or set(outer.body.arguments[1:]).isdisjoint(op.operands) for op in (*work, *nested))
     return inner if counts and carries and bounds and apart else None
 
 
 def _as_one(outer: For, inner: For, builder: Builder) -> list[Value]:
-    """One loop for two."""
+    """One loop for two; return its results."""
     dtype = outer.induction.tile.dtype
     builder.location = outer.location
     zero = builder.constant(0, dtype)
@@ -189,11 +192,11 @@ def _as_one(outer: For, inner: For, builder: Builder) -> list[Value]:
 
 
 MAX_PRODUCT_REGISTERS = 176
-"""Registers of a thread for sums and operands. Products that take more get more warps: compilers were seen to spill (16
-x 128 x 64 of bf16 by one warp: 208)."""
+"""Registers of a thread for sums and operands. Products that take more get more warps: with more, the compiler was seen
+to spill (16 x 128 x 64 of bf16 by one warp: 208)."""
 WIDE_SUMS = 64
 """Registers of a thread for the sums of all products, with which half as many warps are faster (`_reads_much`)."""
-# Of 128 registers that a thread has where two blocks share a multiprocessor. With more, compilers were seen to spill.
+# A thread has 128 registers where two blocks share a multiprocessor. With more for these, code was seen to spill.
 SHARED_BLOCK_REGISTERS = {9: 96}
 """Registers of a thread for the accumulator and the operands of a product where two blocks share a multiprocessor, by
 major compute capability; 80 for all others."""
@@ -206,7 +209,7 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         KernelTypeError: its tiles need more shared memory or registers than there are; names the nearest that fit.
     """
     arch = architecture(target.arch)
-    # bf16 holds the products of elements and scales (`fast_math.py`), and tensor cores multiply it.
+    # In bf16, products of elements and scales are exact (`fast_math.py`), and tensor cores multiply it.
     function = flatten(lower_scaled_mma(function, bf16))
     warps = choose_warps(function)
     if options.num_worker_warps is not None:
@@ -220,7 +223,7 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         first, lowered = _within(room, function, warps, arch)
     if options.num_worker_warps is None and _reads_much(lowered, warps):
         by_half_the_warps = _within(room, function, warps // 2, arch)
-        # Only where two blocks share a multiprocessor: by itself, a block of so few warps waits for its operands.
+        # Only where two blocks share a multiprocessor: alone, a block of so few warps waits for its operands.
         if by_half_the_warps[1].facts["min_blocks"] > 1:
             first, lowered, warps = *by_half_the_warps, warps // 2
     while deep_products := _too_deep(lowered, arch, options.occupancy or 1):
@@ -228,7 +231,7 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
         first, lowered = _within(room, function, warps, arch)
     try:
         check_budget(function, lowered, arch, options)
-    except KernelTypeError:  # nothing fits: the error tells what the kernel lacks with all the stages it would have
+    except KernelTypeError:  # nothing fits: report what the kernel needs with all stages, if that does not fit either
         check_budget(function, first, arch, options)
         raise
     planned_blocks = lowered.facts["min_blocks"]
@@ -248,7 +251,7 @@ def _reads_much(function: Function, warps: int) -> bool:
     layouts = layouts_of(function)
     products = [op for op in function.walk() if isinstance(op, StagedMma)]
     results = {op.result for op in products}
-    # A product that adds to another one's result has the same registers.
+    # A product that adds to another one's result uses the same registers.
     sums = [layouts[op.attributes["layout"]] for op in products if op.acc not in results]
     staged = all(op.dtype.is_half for op in products) and not any(isinstance(op, Mma) for op in function.walk())
     beside = [op.result.tile.size for op in function.walk() if isinstance(op, LoadTile | LoadView)]
@@ -259,7 +262,7 @@ def _reads_much(function: Function, warps: int) -> bool:
 def _unstaged(function: Function, definitions: Mapping[Value, Op]) -> list[tuple[Mma, int, int]]:
     """The products that read no stages.
 
-    With each, a thread's registers for its sums and for its operands.
+    With each, the registers of a thread for its sums, and for its operands.
     """
     layouts = layouts_of(function)
     return [(op, *product_words(op, layouts, definitions)) for op in function.walk() if isinstance(op, Mma)]
@@ -274,8 +277,8 @@ def _filled(function: Function) -> int:
 def _within(room: int, function: Function, warps: int, arch: Architecture) -> tuple[Function, Function]:
     """The function lowered twice: with all its stages, and with as many as fit.
 
-    Only a lowered function says how much shared memory it needs beside its stages. So they are taken away one by one
-    until it fits into `room` bytes. One stage alone is none: it would be read and filled by turns.
+    Only a lowered function says how much shared memory it needs beside its stages. So stages are taken away one by one
+    until it fits into `room` bytes. A loop never has a single stage, which would be filled and read in turns.
     """
     first = lowered = OneGroup(function, warps, arch).run()
     while lowered.facts["shared_bytes"] > room:
@@ -302,7 +305,7 @@ def _occupancy(function: Function, arch: Architecture) -> int:
 
 
 def _too_deep(function: Function, arch: Architecture, blocks: int) -> set[Key]:
-    """Products whose operands fit beside the sums in registers only in shorter steps."""
+    """Products whose operands fit beside the sums only with a smaller depth."""
     definitions = {value: op for op in function.walk() for value in op.results}
     most = registers(arch, function.facts["threads"], blocks) - SPARE_REGISTERS
     keys: set[Key] = set()
@@ -330,7 +333,7 @@ class OneGroup(LoweringContext):
             self.make_block_ids(lambda axis: TileBlockId(axis=axis))
             self.operations(source.body.operations)
         lowered = Function(source.name, body, source.source, source.file, "cuda")
-        # Threads meet in one reduction of a loop before they come to the memory of another one again, without a fence.
+        # Threads meet in one reduction of a loop before they reach the memory of another one again: it needs no fence.
         self.smem.relax(op.body for op in lowered.walk() if isinstance(op, For | While))
         self.smem.place()
         lowered.facts = self.facts(threads=self.warps * 32, min_blocks=self._blocks)

@@ -1,4 +1,4 @@
-"""A lowered function in the making: values, names of layouts, shared memory."""
+"""The state of a lowering: lowered values, names of layouts, shared memory."""
 
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -22,11 +22,11 @@ from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.pointer import TensorAddress
 from cutile.ops.view import LoadView, StoreView
 
+# An access that touches so many times the sectors that its elements fill is made in a layout of wide accesses instead,
+# and the tile is exchanged between the two layouts.
 SCATTERED = 2
-"""Sectors that an access touches, for each that it needs, from which on its tile is better exchanged to another
-layout."""
 EXCHANGE_SHARE = 3
-"""Such an exchange may take one part in so many of a block's shared memory."""
+"""Such an exchange may take a third of a block's shared memory."""
 
 
 class LoweringContext(ABC):
@@ -36,11 +36,12 @@ class LoweringContext(ABC):
         function: the function that is lowered.
         early: whether the kernel may begin before the one ahead of it in the stream has ended.
         products: whether the kernel has products, whose operands go through shared memory in ways of their own.
+        unsafe: whether raw pointers may access the memory of the kernel's tensors.
         lowered: the lowered value of each value of the function.
         layouts: the layouts of the function's tiles.
         shared_tensors: tensors of which one thread may load elements that another has stored.
         exposed: tensors whose address the kernel takes.
-        aliased: tensors that may be written by another name: the exposed ones, and views at their addresses.
+        aliased: tensors that may be written through an address or a view of the same memory.
         loops: the number of loops around the operation that is being lowered.
         block_ids: the tile block's index, by axis.
     """
@@ -57,7 +58,7 @@ class LoweringContext(ABC):
         self.products = any(isinstance(op, Mma) for op in function.walk())
         self.unsafe = bool(function.facts.get("unsafe", False))
         self.exposed = {op.x for op in function.walk() if isinstance(op, TensorAddress)}
-        # Of a tensor that nothing writes, no thread can meet another's store, whoever takes its address.
+        # No store can change a tensor that nothing writes, even if the kernel takes its address.
         self.aliased = {tensor for tensor in self.exposed if not self.is_constant(tensor)} | written_views(function)
         self.shared_tensors = self.find_shared_tensors(function) | self.aliased
         self.uses = Counter(value for op in function.walk() for value in op.operands)
@@ -67,9 +68,9 @@ class LoweringContext(ABC):
         self._layout_names: dict[Layout, str] = {}
         self.smem = SmemAllocator()
         self.held: dict[int, HeldPlace] = {}
-        """The rows in shared memory, by their numbers."""
+        """The rows that are held in shared memory (`held_rows.py`), by their numbers."""
         self.counters = 0
-        """The place of the barriers that count the results of a cluster's blocks."""
+        """The shared-memory offset of the barriers that count the results of a cluster's blocks."""
         self.loops: int = 0
         self.block_ids: dict[int, Value] = {}
         self.failures: list[tuple[str, tuple[Any, ...], tuple[str, ...]]] = []
@@ -82,7 +83,8 @@ class LoweringContext(ABC):
             "threads": threads,
             "min_blocks": min_blocks,
             "shared_bytes": self.smem.bytes,
-            # Arguments are lent: nothing else in the launch touches what the kernel writes. Raw addresses might.
+            # By the rules of ownership, no other argument of the launch shares memory that the kernel writes. Raw
+            # addresses may.
             "noalias": not (self.unsafe or self.exposed),
             "speaks": any(isinstance(op, Print) for op in self.function.walk()),
             **({"failures": tuple(self.failures)} if self.failures else {}),
@@ -114,18 +116,18 @@ class LoweringContext(ABC):
     # Values and layouts.
 
     def layout(self, value: Value) -> Layout:
-        """The layout of a tile, or of a number, which all threads have."""
+        """The layout of a tile, or that of a number, which every thread has."""
         return self.layouts[value] if is_tile(value) else blocked((), self.warps)
 
     def find_shared_tensors(self, function: Function) -> set[Value]:
         """Tensors of which a thread may load or overwrite elements that another stored.
 
-        They are accessed several times, in several layouts or in several grids of tiles. Or they are loaded where
-        several threads hold an element. Two tiles of one grid are the same, or have no element in common.
+        They are accessed several times, in several layouts or in several grids of tiles. Or they are stored and loaded
+        where several threads hold an element. Two tiles of one grid are the same, or have no element in common.
         """
         layouts: dict[Value, set[Layout]] = {}
-        # Steps and shapes of tiles; None for a tile block's own. Tiles that overlap have steps other than their shape,
-        # and so count as two grids.
+        # By tensor, the steps and shapes of its tiles; None stands for a tile block's own tile. Tiles that overlap have
+        # steps other than their shape, and so count as two grids.
         grids: dict[Value, set[tuple[int, ...] | None]] = {}
         loaded, stored = set[Value](), Counter[Value]()
         for op in function.walk():
@@ -138,12 +140,14 @@ class LoweringContext(ABC):
             stored[tensor] += stores
             loaded.update(() if stores else (tensor,))
             grids.setdefault(tensor, set()).update({None} if steps is None else {tuple(steps), tile.tile.shape})
-        changing = {tensor for tensor, places in layouts.items() if len(places) > 1 or len(grids[tensor]) > 1}
-        held_twice = {of for of, places in layouts.items() if any(at.free_lanes or at.free_warps for at in places)}
-        again = {tensor for tensor, count in stored.items() if count > 1}
-        return (loaded & {of for of in stored if stored[of]} & (changing | held_twice)) | (again & changing)
+        changing = {tensor for tensor, used in layouts.items() if len(used) > 1 or len(grids[tensor]) > 1}
+        held_twice = {tensor for tensor, used in layouts.items() if any(x.free_lanes or x.free_warps for x in used)}
+        stored_tensors = {tensor for tensor, count in stored.items() if count > 0}
+        stored_again = {tensor for tensor, count in stored.items() if count > 1}
+        return (loaded & stored_tensors & (changing | held_twice)) | (stored_again & changing)
 
     def copy(self, value: Value) -> Value:
+        """A new value of the same type and name, as the lowered value."""
         new_value = Value(value.type, value.name)
         self.lowered[value] = new_value
         return new_value
@@ -173,7 +177,7 @@ class LoweringContext(ABC):
             return self.add(op, **names, how="take").result
         dense = move_bytes(value.tile.dtype, source)
         size = dense if self.products else exchange_of(value.tile.dtype, source, target).nbytes
-        # Rows that are no powers of two are padded for a swizzle: a large tile may fit only without one.
+        # A swizzle pads rows whose number of chunks is no power of two. A large tile may fit only without a swizzle.
         if self.products or size > max(dense, self.arch.shared_bytes // EXCHANGE_SHARE):
             return self.in_shared(op, dense, **names, how="move").result
         return self.in_shared(op, size, **names, how="swizzle").result
@@ -183,7 +187,7 @@ class LoweringContext(ABC):
     def access_layout(self, tensor: TensorType, value: Value, steps: Sequence[int] | None = None) -> Layout:
         """The layout in which a tile is loaded or stored.
 
-        It is the tile's own, or one whose accesses are so much wider that they are worth an exchange between the two.
+        It is the tile's own, or one with so much wider accesses that they are worth an exchange between the two.
         """
         own = self.layout(value)
         axis, width = vector_width(tensor, own.shape, steps) or (tensor.unit_axis, 1)
@@ -209,17 +213,14 @@ class LoweringContext(ABC):
     def is_constant(self, tensor: Value) -> bool:
         """Whether nothing writes to a tensor while the kernel runs.
 
-        Then loads may go through caches that do not see stores. A kernel that begins before the one ahead has ended
-        (`early`) may run while that one writes the tensor.
+        Then loads may go through caches that do not see stores. A kernel that may begin before the one ahead of it has
+        ended (`early`) has no such tensors: the one ahead may still write them.
         """
         kind = tensor.type
         return isinstance(kind, TensorType) and kind.stable and not self.unsafe and not self.early
 
     def meet_before(self, tensor: Value) -> None:
-        """Wait, ahead of an access, for other threads' accesses to the same elements.
-
-        Nothing is added if there can be none.
-        """
+        """Add a barrier ahead of an access, if other threads may access its elements."""
         if tensor in self.shared_tensors:
             self.builder.add(Barrier())
 
@@ -244,7 +245,8 @@ class LoweringContext(ABC):
         return op.copy_with([self.lowered[value] for value in op.operands], regions, ())
 
     def map(self, op: Op, new_op: Op) -> None:
-        """Take the results of a lowered operation for those of an operation."""
+        """Take the results of `new_op` as the lowered values of the results of `op`."""
+        # Not strict: a loop that loads ahead has further results after those of the source (`multistage.py`).
         for old, new in zip(op.results, new_op.results, strict=False):
             new.name = old.name
             self.lowered[old] = new
@@ -255,7 +257,10 @@ class LoweringContext(ABC):
         self.map(op, new_op)
 
     def place(self, old: Value, new: Value, natural: Layout) -> None:
-        """Take a result in its natural layout, converted to the value's, for a value."""
+        """Take a result, converted to the layout of `old`, as the lowered value of `old`.
+
+        `natural` is the layout in which it was computed.
+        """
         new.name = old.name
         if is_tile(old) and natural != self.layouts[old]:
             new.name = ""
@@ -266,11 +271,9 @@ class LoweringContext(ABC):
     # Blocks and operations.
 
     def make_block_ids(self, index: Callable[[int], Op], beside: Iterable[int] = ()) -> None:
-        """Add the index of a tile block along the axes that the kernel needs.
+        """Add the tile block's index along the axes that the kernel needs.
 
-        Axes in `beside` are added too.
-
-        Where the kernel reads the index along an axis, it has the user's name.
+        Axes in `beside` are added too. Where the kernel reads the index along an axis, the value has the user's name.
         """
         operations = list(self.function.walk())
         indices = {op.axis: op for op in reversed(operations) if isinstance(op, TileBlockId)}

@@ -53,7 +53,7 @@ def group_accumulator(shape: tuple[int, int], groups: int, neighbours: int = 2) 
     bases are powers of two: the rows of the fourth lie past the tile's edge.
 
     A lane has `neighbours` columns side by side: 2 in an accumulator. With 4 this is the layout of a left operand of 8
-    bits in registers. It is also that of an accumulator, if the rows of the right operand are `SmemLayout.interleaved`.
+    bits in registers, and of an accumulator if the rows of the right operand are `SmemLayout.interleaved`.
 
     Example:
         >>> print(group_accumulator((128, 208), groups=2))

@@ -27,10 +27,10 @@ def begin(context: LoweringContext, op: For, max_stages: int) -> RunningLoop | N
     # A raw pointer may write a tensor that is loaded ahead. Rows in shared memory (`held_rows.py`) take all its room.
     if context.unsafe or context.held:
         return None
-    # Padding as tiles are read adds instructions. A kernel that only reads is bound by those, and is faster without
-    # such loads ahead (an H200: cross entropy of 32000 at 0.62 of reading with them, 0.72 without; softmax in pieces,
-    # which writes too, at 0.58 of a copy with them, 0.46 without). Products read stages as they were
-    # copied, without padding.
+    # Tiles are padded as threads read them from stages, which adds instructions. A kernel that only reads is bound by
+    # these, and is faster without loads ahead of padded tiles (on an H200, cross entropy of 32000 runs at 0.62 of the
+    # bandwidth of reading with them, at 0.72 without; softmax in pieces, which writes too, at 0.58 of a copy's with
+    # them, at 0.46 without). Products read stages as they were copied, without padding.
     pads = not context.products and any(isinstance(each, StoreView) for each in context.function.walk())
     loop = Loop(op, context.layouts, context.definitions, context.is_constant, context.arch, max_stages, pads)
     plan = plan_multistage(loop)
@@ -46,8 +46,8 @@ class RunningLoop:
         blocks: thread blocks on a multiprocessor that its shared memory is planned for; 0 leaves it open.
         met: whether threads have met in this iteration.
         registers: the tiles that were loaded ahead into registers, for this iteration.
-        elsewhere: whether operations are lowered for another iteration (`_at`). They are then lowered like those of no
-            such loop: `lower` leaves them to its caller.
+        elsewhere: whether operations are lowered for another iteration (`_at`). `lower` then leaves all of them to its
+            caller, like operations outside of the loop.
     """
 
     place: Span
@@ -65,21 +65,21 @@ class RunningLoop:
         self.elsewhere = False
 
     def run(self) -> None:
-        """The loop, with its loads begun iterations ahead."""
+        """Add the loop, with its loads begun iterations ahead."""
         context, builder, loop, plan, op = self._context, self._context.builder, self._loop, self._plan, self._loop.op
         if plan.stages:
             self.place, used = context.smem.begin(plan.nbytes)
-            # Other warps may still use this shared memory, for a loop before or the outer loop's iteration before.
+            # Other warps may still use this shared memory for an earlier loop, or for the outer loop's last iteration.
             if context.loops or used:
                 builder.add(Barrier())
         start, zero = context.lowered[op.start], builder.constant(0)
-        # The number of an iteration chooses its stage. A loop over 0, 1, 2, ... has the number in its variable.
+        # The number of an iteration selects its stage. In a loop over 0, 1, 2, ... the variable is that number.
         counted = loop.counts and start.type == zero.type
         self.iteration = first = start if counted else zero
-        # Without a barrier behind it: threads meet in each iteration before its first product.
+        # No barrier follows these writes: threads meet in each iteration before its first product.
         for product, sides in plan.products.items():
             self._put(product, [side for side in sides if side.outside], zero)
-        # One group of copies for each iteration that the loop would have had to run before its first one.
+        # The copies that further iterations ahead of the first one would have begun, one group for each.
         for lead in range(plan.stages - 1, 0, -1):
             self._copies(start, first, lead)
         first_tiles = [self._loaded(load, start) for load in self._by_registers]
@@ -96,10 +96,10 @@ class RunningLoop:
                 # barrier here, False for none in an iteration, or the product at which threads meet.
                 builder.location = next(iter(plan.products or plan.loads)).location
                 builder.add(StageWait(pending=plan.pending, meet=plan.meets is True))
-            if not isinstance(plan.meets, Mma):  # else `_staged_mma` does, at that product
+            if not isinstance(plan.meets, Mma):  # otherwise threads meet at that product (`_staged_mma`)
                 self._meet()
-            # At the top, so that the iteration's work hides their latency. In the last iteration they lie past the
-            # loop's end: a load gives zeros at any index outside of the tensor, and nobody reads the tiles.
+            # These loads stand at the top, so that the iteration's work hides their latency. In the last iteration
+            # their index is past the loop's end. A load outside of the tensor gives zeros, and nobody reads the tiles.
             following = [self._loaded(load, self._later(arguments[0], 1)) for load in self.registers]
             context.operations(op.body.operations[:-1])
             if counter:
@@ -111,7 +111,8 @@ class RunningLoop:
         operands = [*(context.lowered[value] for value in op.operands), *first_tiles, *counter]
         context.finish(op, op.copy_with(operands, [body], ()))
         if plan.stages:
-            # What follows may use the same shared memory: no copy is under way then, and no thread reads a stage.
+            # The operations after the loop may use the same shared memory: no copy may be under way there, and no
+            # thread may still read a stage.
             builder.add(StageWait(pending=0, meet=plan.meets is not False))
             context.smem.end()
 
@@ -136,7 +137,7 @@ class RunningLoop:
     # Loads for another iteration.
 
     def _later(self, induction: Value, distance: int) -> Value:
-        """The loop's variable, iterations later."""
+        """The loop's variable `distance` iterations later."""
         builder, dtype = self._context.builder, induction.tile.dtype
         if self._step is not None:
             ahead = builder.constant(distance * self._step, dtype)
@@ -149,7 +150,7 @@ class RunningLoop:
     def _at(self, induction: Value, values: Sequence[Value]) -> Generator[None]:
         """Compute numbers for the iteration in which the loop's variable is `induction`.
 
-        Within the context, `lowered` has them in place of this iteration's.
+        Within the context, `lowered` has these numbers in place of this iteration's.
 
         Args:
             induction: the loop's variable in that iteration.
@@ -172,14 +173,14 @@ class RunningLoop:
             return self._context.lowered[load.result]
 
     def _copies(self, induction: Value, iteration: Value, lead: int = 0) -> None:
-        """Begin the copies that are due in an iteration, and commit them as one group.
+        """Begin the copies that an iteration begins, and commit them as one group.
 
         A group may be empty: `StageWait` counts groups.
 
         Args:
-            induction: the loop's variable in that iteration; in the first one, ahead of the loop.
-            iteration: the number of that iteration.
-            lead: ahead of the loop, how many iterations before the first one the copies are due.
+            induction: the loop's variable in that iteration; ahead of the loop, its variable in the first one.
+            iteration: the number of the same iteration.
+            lead: ahead of the loop, the distance to the first iteration: the copies are those of iteration `-lead`.
         """
         builder = self._context.builder
         for ahead in self._plan.loads.values():
@@ -193,13 +194,13 @@ class RunningLoop:
         builder.add(StageCommit())
 
     def _stage(self, ahead: LoadAhead, induction: Value, iteration: Value) -> None:
-        """Begin to copy a tile, if its iteration comes and loads it."""
+        """Begin to copy a tile, if the loop runs its iteration and loads it there."""
         context, load, plan, loop = self._context, ahead.load, self._plan, self._loop
         context.builder.location = load.location
         with self._at(induction, [*load.index, *(op.condition for op, _ in ahead.guards)]):
             conditions = [(context.lowered[op.condition], first) for op, first in ahead.guards]
-            # If the step is not a constant, its sign is not known either, nor which comparison to make. Copies past the
-            # end are then made, too, and nobody reads them.
+            # If the step is no constant, its sign is not known, and so not the comparison either. Copies past the
+            # loop's end are then made too, and nobody reads them.
             if self._step and not loop.is_whole:
                 compare = Lt if self._step > 0 else Gt
                 within = context.builder.value(compare(x=induction, y=context.lowered[loop.op.stop]))
@@ -223,7 +224,7 @@ class RunningLoop:
         self._share(copy)
 
     def _under(self, conditions: Sequence[tuple[Value, bool]], do: Callable[[], None]) -> None:
-        """Do something where each condition has its value."""
+        """Add operations (`do`) that run where each condition has its value."""
         if not conditions:
             do()
             return
@@ -238,16 +239,16 @@ class RunningLoop:
     # Tiles that have arrived.
 
     def _meet(self) -> None:
-        """Begin further copies, behind the barrier of the iteration.
+        """Begin further copies, after the barrier of the iteration.
 
-        There, others' copies and writes are visible, and others have read the stage that these copies fill.
+        There, other threads' copies and writes are visible, and the stage to be filled has been read by all threads.
         """
         self.met = True
         if self._plan.stages:
             self._copies(self._context.lowered[self._loop.op.induction], self.iteration)
 
     def _arrived(self, load: Load, ahead: LoadAhead) -> None:
-        """A tile that was loaded ahead, in registers."""
+        """Bring a tile that was loaded ahead to registers, if threads read it there."""
         context, plan = self._context, self._plan
         if ahead.vector is None:
             context.lowered[load.result] = self.registers[load]
@@ -298,8 +299,9 @@ class RunningLoop:
         context, plan, sides = self._context, self._plan, self._plan.products[product]
         if written := [side for side in sides if side.written]:
             self._put(product, written, self.iteration)
-            # Each thread reads what others have written. Operands of the iteration before, which others may still read,
-            # lie elsewhere, or were read ahead of this iteration's meeting (`multistage_rules._placed_sides`).
+            # Each thread reads elements that others have written. Operands of the iteration before, which others may
+            # still read, lie in another stage, or were read ahead of this iteration's barrier
+            # (`multistage_rules._placed_sides`).
             context.builder.add(Barrier())
         if not self.met:
             self._meet()

@@ -1,4 +1,4 @@
-"""Which loads of a loop begin ahead of their iteration, and where they wait.
+"""Plans of loops that load ahead: which loads, how far, and where tiles wait.
 
     for k in range(a, b, s):                 stage x(a); commit; stage x(a + s); commit
         t = load_tile(x, i, k)               for k in range(a, b, s):
@@ -7,9 +7,11 @@
                                              wait for all
 
 A loop may have any number of loads. The operand of a product goes to shared memory in the layout that the product
-reads. Another tile goes to shared memory as it lies in memory. If it is small or cannot be copied there, it goes to
-registers, one iteration ahead. A load is not begun ahead if the kernel may write its tensor, or if its index depends on
-a value that the loop carries.
+reads. Any other tile goes to shared memory in the order of its tensor. If the tile is small or cannot be copied there,
+it goes to registers, one iteration ahead. A load is not begun ahead if the kernel may write its tensor, or if its index
+depends on a value that the loop carries.
+
+A figure *of a copy* is a kernel's bandwidth as a share of that of a copy of as many bytes (`docs/benchmarks/memory`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +44,7 @@ multiprocessor was seen to spill."""
 MIN_COPY_BYTES = 4
 """Bytes of the narrowest copy (PTX ISA, `cp.async`)."""
 COPY_ALIGNMENT = 16
-"""Bytes, of the widest copy: a stage's tiles begin at multiples."""
+"""Bytes of the widest copy: a stage's tiles begin at multiples of it."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,14 @@ class LoadAhead:
 
     Attributes:
         load: the load.
-        distance: iterations by which it is ahead; before stages are counted, the author's latency, or 0.
+        distance: iterations by which it is ahead. Until the number of stages is known, the author's latency, or 0.
         guards: the branches around it: each `if`, and whether the load is in its first block.
-        layout: the elements that each thread copies; where the tile goes to registers, those that it holds.
+        layout: the elements that each thread copies; where the tile goes to registers, the elements that it holds.
         vector: the axis along which copies are wide, and their elements; None where the tile goes to registers.
         strides: strides of the tile in a stage, in elements.
         nbytes: bytes of the tile in a stage.
-        place: bytes from the begin of an iteration's stage to this tile.
-        read: whether threads read the tile into registers, and not products alone.
+        place: bytes from the start of an iteration's stage to this tile.
+        read: whether threads read the tile into registers; else only products read it.
         own: whether each thread reads only the elements that it copied itself.
     """
 
@@ -96,7 +98,7 @@ class MultistagePlan:
         stage_bytes: bytes of one stage: of all tiles of one iteration.
         nbytes: bytes of all stages, and of the operands that are written from registers.
         meets: where threads meet at a barrier in each iteration, to see the copies of others: nowhere (False), at its
-            top (True), or behind the operands that are written for its first product (the product).
+            top (True), or after the operands that are written for its first product (the product).
         blocks: thread blocks on a multiprocessor that the shared memory is planned for; 0 leaves it open.
     """
 
@@ -111,7 +113,7 @@ class MultistagePlan:
 
     def stage_of(self, of: LoadAhead | Side) -> tuple[int, int, int]:
         """The stages of a load or an operand: first byte, number, bytes of each."""
-        if of.load is None:  # operands from registers lie behind the stages of loads
+        if of.load is None:  # operands from registers lie after the stages of loads
             return self.stages * self.stage_bytes + of.place, of.copies, of.stage.bytes
         return self.loads[of.load].place, self.stages, self.stage_bytes
 
@@ -128,11 +130,11 @@ class Loop:
     Attributes:
         op: the loop.
         layouts: the layouts of the kernel's tiles.
-        definitions: the operation behind each value of the kernel.
+        definitions: the operation that makes each value of the kernel.
         stable: tells whether nothing writes to a tensor while the kernel runs.
         arch: the architecture that the kernel is compiled for.
         max_stages: stages at most.
-        pads: whether tiles with another padding than 0 are loaded ahead, and padded when they are read.
+        pads: whether tiles with another padding than zeros are loaded ahead, and padded when they are read.
     """
 
     op: For
@@ -160,7 +162,7 @@ class Loop:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it goes over all tiles of a tensor.
+        """Whether the loop goes over all tiles of a tensor.
 
         Copies for iterations past its end then lie past the tensor's edge, and read nothing.
         """
@@ -174,7 +176,7 @@ class Loop:
 
     @property
     def counts(self) -> bool:
-        """Whether its variable is 0, 1, 2, ..."""
+        """Whether the loop's variable is 0, 1, 2, ..."""
         return [constant_of(value, self.definitions) for value in (self.op.start, self.op.step)] == [0, 1]
 
     def recomputable(self, value: Value) -> bool:
@@ -187,7 +189,12 @@ class Loop:
         return all(map(makes_numbers, work)) and not read.intersection(self.op.body.arguments[1:])
 
     def candidates(self, block: Block, guards: tuple[tuple[If, bool], ...] = ()) -> Iterator[tuple[Load, LoadAhead]]:
-        """The loads that can be begun ahead, in the order of the kernel."""
+        """The loads of a block that can be begun ahead, in the order of the kernel.
+
+        Args:
+            block: the loop's body, or the block of a branch in it.
+            guards: the branches around the block.
+        """
         for op in block.operations:
             if isinstance(op, If) and self.recomputable(op.condition):
                 yield from self.candidates(op.then, (*guards, (op, True)))
@@ -227,7 +234,10 @@ def plan_multistage(loop: Loop) -> MultistagePlan | None:
 
 
 def _to_stages(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | None:
-    """A load to stages; None where it cannot be, or better goes to registers."""
+    """A load with its layout in a stage.
+
+    None where it cannot go to stages, or where registers are better for it.
+    """
     load, layout, side = ahead.load, ahead.layout, products.side_of(ahead.load)
     tensor, shape = load.x.tensor, load.shape
     size = tensor.dtype.bits // 8
@@ -235,9 +245,9 @@ def _to_stages(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | 
     axis, width = widest or (tensor.unit_axis, 1)
     if axis is None or width * size < MIN_COPY_BYTES:
         return None
-    # If several threads hold the same elements, each loads them to registers for itself: in a stage they would have to
-    # wait for one another. Tiles that all tile blocks load come from the cache, whose latency one iteration hides:
-    # stages are for tiles that come from memory.
+    # If several threads hold the same elements (`repeated`), each loads them to registers for itself: in a stage they
+    # would have to wait for one another. Tiles that all tile blocks load come from the cache, whose latency one
+    # iteration in registers hides. Stages are for tiles that come from memory.
     repeated = side is None and (layout.free_lanes or layout.free_warps)
     hidden = repeated or (side is None and loop.is_common(load))
     if (repeated and not products.sides) or (hidden and ahead.fits_registers):
@@ -255,7 +265,8 @@ def _to_stages(loop: Loop, ahead: LoadAhead, products: Products) -> LoadAhead | 
     nbytes = -(-nbytes * size // COPY_ALIGNMENT) * COPY_ALIGNMENT if side is None else side.stage.bytes
     own = layout == ahead.layout
     staged = replace(ahead, layout=layout, vector=(axis, width), strides=tuple(strides), nbytes=nbytes, own=own)
-    # Copies put zeros past the edges. Another padding is put into registers by the thread that reads its own copies.
+    # Copies put zeros past the edges. Another padding is added in registers, by threads that read only their own
+    # copies.
     return staged if own or not is_padded(load) else None
 
 
@@ -271,7 +282,8 @@ def _fitting_plan(loop: Loop, products: Products, staged: Mapping[Load, LoadAhea
     most = min(loop.max_stages, 1 + max((ahead.distance or MAX_STAGES_AHEAD for ahead in staged.values()), default=0))
     best = _meeting(loop, products, loads)
     for room, least, blocks in _rooms(loop, products) if loads else ():
-        # A barrier of its own at the top needs less memory than a meeting at the first product (`_placed_sides`).
+        # To meet at a barrier of its own, at the top, takes less memory than to meet at the first product
+        # (`_placed_sides`): it is the second choice.
         for meets in (best, True) if isinstance(best, Mma) else (best,):
             sides, written = _placed_sides(products, meets)
             stages = min(most, (room - written) // stage_bytes)
@@ -288,18 +300,18 @@ def _fitting_plan(loop: Loop, products: Products, staged: Mapping[Load, LoadAhea
 def _rooms(loop: Loop, products: Products) -> Iterator[tuple[int, int, int]]:
     """The choices of shared memory for a loop, the best first.
 
-    Each is the bytes, the fewest stages that are worth it, and the thread blocks that then share a multiprocessor (0
-    leaves these open).
+    Each is a triple: the bytes; the fewest stages that make the choice worthwhile; the thread blocks that then share a
+    multiprocessor, 0 to leave them open.
     """
     shared = loop.arch.shared_bytes
-    # Several thread blocks hide each other's waits. But fewer than three stages hide little of a block's own waits: two
-    # are for a block that is alone.
+    # Several thread blocks hide each other's waits. But fewer than three stages hide little of a block's own waits:
+    # only a block that is alone may have two.
     if not products.sides:
         yield from ((shared // blocks - SYSTEM_BYTES, 3 if blocks > 1 else 2, 0) for blocks in (4, 2, 1))
         return
     every = [op for op in loop.operations if isinstance(op, Mma)]
     results = {op.result for op in every}
-    # A product that adds to another one's result has the same registers.
+    # A product that adds to another one's result uses the same registers.
     first = [op for op in every if op.acc not in results]
     words = sum(loop.layouts.accumulator(op).registers * op.acc.tile.dtype.bits // 32 for op in first)
     crowded = any(is_crowded(op, (x.stage.swap, y.stage.swap), loop.arch) for op, (x, y) in products.sides.items())
@@ -311,7 +323,7 @@ def _rooms(loop: Loop, products: Products) -> Iterator[tuple[int, int, int]]:
 def _meeting(loop: Loop, products: Products, loads: Mapping[Load, LoadAhead]) -> Mma | bool:
     """Where threads meet in each iteration (`MultistagePlan.meets`).
 
-    Operands that are written for the first product need a barrier anyway, which then is the meeting. False where no
+    Operands that are written for the first product need a barrier anyway, at which threads then meet. False where no
     thread reads elements that another one copied.
     """
 
@@ -320,7 +332,7 @@ def _meeting(loop: Loop, products: Products, loads: Mapping[Load, LoadAhead]) ->
         crossing = isinstance(op, LoadTile | LoadView) and op in loads and loads[op].read and not loads[op].own
         return crossing or op in products.sides
 
-    for op in loop.op.body.operations:  # the first such operation decides
+    for op in loop.op.body.operations:  # the first operation that reads elements of other threads decides
         if isinstance(op, Mma) and op in products.sides:
             return op if any(side.written for side in products.sides[op]) else True
         if reads_others(op) or any(map(reads_others, inside(op))):
@@ -329,10 +341,10 @@ def _meeting(loop: Loop, products: Products, loads: Mapping[Load, LoadAhead]) ->
 
 
 def _placed_sides(products: Products, meets: Mma | bool) -> tuple[dict[Mma, Sides], int]:
-    """The products, with places for operands from registers, and the bytes of these.
+    """The products, with places for operands from registers, and the places' bytes.
 
-    Operands that are written ahead of the meeting have two stages: other threads may still read those of the iteration
-    before.
+    Operands that are written ahead of the threads' meeting have two stages: other threads may still read the operands
+    of the iteration before.
     """
     nbytes = 0
     sides: dict[Mma, Sides] = {}

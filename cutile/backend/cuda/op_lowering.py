@@ -133,15 +133,20 @@ def _view_access(op: LoadView | StoreView, context: LoweringContext) -> None:
 
 
 # Accesses by address. A tile block is one thread in the memory model of the language, and many threads of the device.
-# These keep the order of that one. They wait for one another before an access that is ordered after others, before a
+# The many threads keep the order of that one: they meet before an access that is ordered after others, before a
 # release, and after an acquire.
 
 
 def broadcasts_result(op: Op, layout: Layout | None, used: bool) -> bool:
     """Whether one thread has to hand its result to the others that hold the element.
 
-    It has, unless the access is a weak load: then each of them loads the element. Otherwise the element may change
-    between two threads' accesses.
+    It has to, unless the result is unused or the access is a weak load: each of them then loads the element. With any
+    other access, the element may change between two threads' accesses.
+
+    Args:
+        op: the access.
+        layout: the layout of the addresses; None for a single address.
+        used: whether the result is used.
     """
     is_weak_load = isinstance(op, LoadPointer) and op.order == "weak"
     if not used or is_weak_load or not isinstance(op, LoadPointer | AtomicRmw | AtomicCas):
@@ -151,7 +156,7 @@ def broadcasts_result(op: Op, layout: Layout | None, used: bool) -> bool:
 
 @_lower.register
 def _access_by_address(op: Access, context: LoweringContext) -> None:
-    if op.ordered or op.order in ("release", "acq_rel"):  # all threads must have made their earlier accesses
+    if op.ordered or op.order in ("release", "acq_rel"):  # first all threads have to make their earlier accesses
         context.builder.add(Barrier())
     pointers = op.operands[0]
     layout = context.layouts[pointers] if is_tile(pointers) else None
@@ -163,7 +168,7 @@ def _access_by_address(op: Access, context: LoweringContext) -> None:
             access.attributes["layout"] = context.layout_name(layout)
     run = access_run(op, context.definitions) if layout is not None else None
     if run and layout and not broadcasts_result(op, layout, used=True):
-        # Elements of one instruction: neighbours in memory along axis `run[0]`, and in a thread's registers, too.
+        # Elements of one instruction: they are neighbours along axis `run[0]` in memory, and in a thread's registers.
         access.attributes["width"] = min(run[1], layout.vector(run[0]))
     if isinstance(access, LoadPointer) and context.early:
         access.attributes["constant"] = False  # see `is_constant`
@@ -172,8 +177,8 @@ def _access_by_address(op: Access, context: LoweringContext) -> None:
         access.attributes["used"] = used
         # Additions of bf16 are instructions from sm_90 on (PTX ISA, "atom").
         emulated = op.kind == "addf" and op.value.tile.dtype is bf16 and context.arch.major < 9
-        access.attributes["native"] = not emulated  # one instruction
-        # Wide updates exist from sm_90 on, without results (PTX ISA, "red").
+        access.attributes["native"] = not emulated  # whether it is one instruction
+        # Updates of several elements at once exist from sm_90 on, without results (PTX ISA, "red").
         if layout is not None and not used and context.arch.major >= 9:
             access.attributes["width"] = updated_at_once(op, layout, context.definitions)
     if broadcasts_result(op, layout, used):
@@ -183,7 +188,7 @@ def _access_by_address(op: Access, context: LoweringContext) -> None:
     else:
         context.add(access)
     context.map(op, access)
-    if op.order in ("acquire", "acq_rel"):  # no thread may go on before the access was made
+    if op.order in ("acquire", "acq_rel"):  # no thread may go on before the access is made
         context.builder.add(Barrier())
 
 
@@ -219,7 +224,10 @@ for _kind, _lowering in (*CLUSTER, *HELD, *SORTS):
 
 @_lower.register
 def _cat_or_extract(op: Cat | Extract, context: LoweringContext) -> None:
-    """Tiles side by side, or a part of one: through shared memory."""
+    """Put tiles side by side, or take a part of one.
+
+    Elements that move to other threads go through shared memory.
+    """
     layout = context.name_of(op.result)
     if isinstance(op, Extract) and (columns := _columns_of(op, context)) is not None:
         subtile = Subtile(x=context.lowered[op.x], part=columns, parts=op.x.tile.shape[1] // op.shape[1])
@@ -239,9 +247,9 @@ def _cat_or_extract(op: Cat | Extract, context: LoweringContext) -> None:
 
 
 def _columns_of(op: Extract, context: LoweringContext) -> int | None:
-    """The number of a part, where a tile is cut by its columns into equal parts.
+    """The number of an extracted part among equal parts of a tile's columns.
 
-    None unless a thread's elements of the part are in its own registers.
+    None for any other part, and where a thread's elements of the part are not in its own registers.
     """
     source, target = context.layouts[op.x], context.layouts[op.result]
     index = [context.definitions.get(value) for value in op.index]
@@ -264,7 +272,7 @@ def _mma(op: Mma, context: LoweringContext) -> None:
     context.place(op.result, product.result, accumulator)
 
 
-# Tiles seen in another way.
+# The same elements as another tile.
 
 
 @_lower.register
@@ -287,12 +295,12 @@ def _reshape(op: Reshape | Permute, context: LoweringContext) -> None:
     old, new = context.layouts[op.x], context.layouts[op.result]
     value, origin = context.lowered[op.x], context.definitions.get(op.x)
     natural = old.permute(op.axes) if isinstance(op, Permute) else reshaped(old, new.shape)
-    # In kernels of products only axes of extent 1 come and go: cut axes were measured in kernels of rows. Operands of
-    # products are cut where no element moves to another thread.
+    # With products, a reshape keeps the registers if no element moves to another thread, or if it only adds or drops
+    # axes of extent 1. Other reshapes that keep them were measured in kernels of rows alone.
     if context.products and isinstance(op, Reshape) and natural and register_map(natural, new) is None:
         natural = reshaped(old, new.shape, cuts=False)
     if natural != new and isinstance(origin, Iota) and (source := reshaped(new, old.shape, not context.products)):
-        # One `iota` may count the rows and the columns of a square tile. A move takes barriers, a second `iota` none.
+        # One `iota` may count the rows and the columns of a square tile. To move it takes barriers, a second one none.
         value, old, natural = context.add_in(origin.copy_with((), (), ()), source), source, new
     copy, names = op.copy_with([value], (), ()), context.names(old, natural or new)
     if natural is not None:
@@ -305,7 +313,7 @@ def _reshape(op: Reshape | Permute, context: LoweringContext) -> None:
 def _between_number_and_tile(context: LoweringContext, op: Broadcast | Reshape | Permute) -> None:
     """Make a tile of one number, or a number of a tile's only element.
 
-    The number is in every thread. So the tile gets a layout first in which every thread has the element.
+    Every thread has a number. So a tile first gets a layout in which every thread has its element.
     """
     value = context.lowered[op.x]
     names: dict[str, Any] = {"how": "splat" if is_tile(op.result) else "keep"}

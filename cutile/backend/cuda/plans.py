@@ -1,7 +1,7 @@
 """The ladder of plans: warp specialisation, a multistage pipeline, plain loops.
 
-Rules on a kernel's IR decide which rung it gets. The reasons against the rungs above stand in the fact `refused` of the
-lowered function, and so in the dump.
+Rules on a kernel's IR decide which plan it gets. The lowered function has the reasons against the better plans in its
+fact `refused`, which IR dumps show.
 """
 
 from collections.abc import Callable
@@ -35,13 +35,13 @@ Rules = Callable[[Kernel, Architecture, CompileOptions], Plan]
 def lower(function: Function, target: Target, options: CompileOptions) -> Function:
     """The function with every decision for `target` in it.
 
-    Plans write index arithmetic for every case (`0 + 1 * 4`, a tile block's index twice). It is folded here, once for
-    all plans: each call that is left out saves Numba half a millisecond.
+    Plans write index arithmetic that covers every case (`0 + 1 * 4`, a tile block's index twice). It is folded here,
+    once for all plans: Numba takes half a millisecond for each call in the generated code.
 
     Raises:
         KernelTypeError: its tiles need more shared memory or registers than there are; names the nearest that fit.
     """
-    # Ahead of the plans, which count registers and recognise epilogues: they have to see the final operations.
+    # Ahead of the plans: they count registers and recognise epilogues, and so have to see the final operations.
     relaxed = fast_math(halve_products(function), options.fast_math_parts, FLOATS)
     lowered = dce(cse(fold(_lower(relaxed, target, options))))
     if done := (*relaxed.facts.get(FACT, ()), *lowered.facts.get(ROW_SUMS, ())):
@@ -50,7 +50,7 @@ def lower(function: Function, target: Target, options: CompileOptions) -> Functi
 
 
 def _lower(function: Function, target: Target, options: CompileOptions) -> Function:
-    """The function by the first plan of the ladder that takes it."""
+    """The function, lowered by the first plan of the ladder that accepts it."""
     arch = architecture(target.arch)
     kernel = Kernel(function)
     if not kernel.products:
@@ -64,7 +64,7 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
         return mainloop
     reasons = [("specialised warps", mainloop)]
     rotated = rotate(swapped)
-    # Thread blocks on one multiprocessor share its memory.
+    # Thread blocks on one multiprocessor share its shared memory.
     block_arch = replace(arch, shared_bytes=shared_room(arch, options.occupancy or 1))
     lowered = _specialised(Kernel(rotated), block_arch, options, plan, target.units)
     # A rotated loop holds more registers, which may not fit.
@@ -80,13 +80,13 @@ def _lower(function: Function, target: Target, options: CompileOptions) -> Funct
 def _specialised(
     kernel: Kernel, arch: Architecture, options: CompileOptions, rules: Rules, sms: int
 ) -> Function | Refusal:
-    """The kernel by specialised warps, or the reason why these rules cannot plan it.
+    """The kernel, lowered to specialised warps; or why these rules cannot plan it.
 
     Only the lowered kernel says how much shared memory it needs beside its stages. If there is too little, it is
-    planned again with less room for stages. If loops may be divided, facts say which launches divide them, on a device
-    with `sms` multiprocessors.
+    planned again with less room for stages. If its iterations may be divided, facts say which launches divide them, on
+    a device with `sms` multiprocessors.
     """
-    planned_arch = arch  # with the shared memory that the plan may take
+    planned_arch = arch  # `arch` with the shared memory that the plan may take
     while True:
         plan_for = partial(_plan, kernel, planned_arch, rules, options)
         kernel_plan = plan_for()

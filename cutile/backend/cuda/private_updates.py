@@ -1,10 +1,10 @@
 """Atomic sums that a thread block keeps in shared memory (*privatised*).
 
-Such are a histogram, counts, or a scatter-add into few elements. If a loop only adds to a tensor, each thread block
+Examples are a histogram, counts, or a scatter-add into few elements. If a loop only adds to a tensor, each thread block
 adds in shared memory, and adds its sums to the tensor at its end. Sums of integers are the same in any order.
 
     for ...: atomic_rmw(%p, %one, %mask) {kind = 'add'}
-
+-->
     cuda.private_start(%n)
     for ...: cuda.private_update(%index, %one, %base, %n, ...)
     cuda.private_end(%base, %n)
@@ -31,21 +31,22 @@ from cutile.ops.pointer import TensorAddress, TensorStride
 from cutile.ops.shape import Broadcast
 
 CELLS = 8192
-"""Sums of a thread block, copies included: 32 KiB, so that a multiprocessor holds several blocks."""
+"""Words of a thread block for its sums, several for each where there is room (`intrinsics/private.py`): 32 KiB, so that
+a multiprocessor holds several blocks."""
 WORD = 4
 """Bytes of a sum."""
 PRIVATE_BYTES = (CELLS + 32) * WORD
-"""Bytes of shared memory: the sums, and a cell for each lane, to which it adds where its mask is false."""
+"""Bytes of shared memory: the sums, and one cell for each lane, to which the lane adds where its mask is false."""
 
 
 @dataclass(frozen=True)
 class Terms:
     """The index and the mask of an update.
 
-    The mask is without the test that elements are in the tensor.
+    The mask lacks the test whether elements are in the tensor: the lowered update makes it.
 
     Attributes:
-        index: the index of each element, integers of at most 32 bits; the lowered update tests it.
+        index: the index of each element, integers of at most 32 bits.
         limit: the number of the tile's first lanes that update, if there is such a condition.
         masks: the other conditions.
     """
@@ -56,12 +57,13 @@ class Terms:
 
 
 class UnreadUpdates:
-    """The updates of one kernel that nobody reads, as they are lowered.
+    """Lowers the operations of one kernel, among them updates that nobody reads.
 
-    While it is entered, sums of one tensor are kept in shared memory, if there are such.
+    It is a context around the lowering of the kernel's body. If a tensor fits (`private_tensor`), its sums in shared
+    memory are set to 0 ahead of the body, and added to the tensor after it.
 
     Args:
-        context: the lowered kernel in the making.
+        context: the lowering of the kernel.
     """
 
     def __init__(self, context: LoweringContext) -> None:
@@ -95,7 +97,7 @@ class UnreadUpdates:
                 lower_operation(context, op)
                 self._compactions.lowered(op)
             return
-        if op not in self._terms:  # the block's threads need not wait for one another
+        if op not in self._terms:  # an update of global memory, before which the block's threads need not meet
             update = op.copy_with(op.operands, (), op.results)
             update.attributes["ordered"] = False
             update.location = op.location
@@ -121,9 +123,10 @@ class UnreadUpdates:
 def unread_updates(function: Function) -> dict[AtomicRmw, Value]:
     """Updates with unused results, of tensors that are accessed in no other way.
 
-    With each, its tensor.
-
     They may be made in any order, and the threads of a block need not wait for one another.
+
+    Returns:
+        The tensor of each update.
     """
     if function.facts.get("unsafe"):
         return {}  # a raw pointer may lead to the same elements
@@ -167,9 +170,7 @@ def private_tensor(
 ) -> tuple[Value, dict[AtomicRmw, Terms]] | None:
     """The tensor whose sums are kept in shared memory, with its updates' terms.
 
-    None where there is none.
-
-    It is the first that fits: each tensor would take the same shared memory.
+    It is the first that fits: each tensor would take the same shared memory. None where no tensor fits.
     """
     looped = set(_looped(function.body, False))
     match = _Match({value: op for op in function.walk() for value in op.results})
@@ -235,7 +236,7 @@ class _Match:
     def _place(self, pointers: Value, tensor: Value) -> Value | None:
         """The index of the elements, in 64 bits.
 
-        The addresses are the tensor's and a multiple of the index, and nothing else is added.
+        None unless the addresses are the tensor's address and `WORD` times the index, with nothing else added.
         """
         total = self._of(pointers)
         for start, distance in ((total.x, total.y), (total.y, total.x)) if isinstance(total, Add) else ():
@@ -260,7 +261,7 @@ class _Match:
         return isinstance(end, Constant) and end.value == tensor.tensor.shape[0]
 
     def _limit(self, mask: Value) -> Value | None:
-        """The number of first lanes for which a condition holds, if it has that form."""
+        """The number `n` of a condition that holds for the first `n` elements, or None."""
         op = self._definitions.get(mask)
         if not isinstance(op, Lt) or not isinstance(self._definitions.get(op.x), Iota):
             return None

@@ -1,12 +1,14 @@
-"""Kernels without products, which reduce rows: passes of tile IR, and warps.
+"""Kernels without products, most of which reduce rows: passes of tile IR, warps.
 
 `row_passes` runs all passes, in this order:
 
 - `loads_first`: the loads of a stretch are begun before one of them is used;
-- `recompute`: a row waits for its reduction as it was loaded, and is computed anew behind it;
-- `row_quotients`: quotients of a row by one number, as products with its reciprocal;
-- `negative_exps`: exponentials of a row's elements less its largest, in fewer instructions;
-- `joined_products`: both halves of a product by one multiplication.
+- `recompute`: a row waits for its reduction as it was loaded, and is computed anew after the reduction;
+- `row_quotients`: quotients of a row by one number are products with its reciprocal;
+- `negative_exps`: exponentials of elements less the row's largest one take fewer instructions;
+- `joined_products`: one multiplication makes both halves of a product.
+
+A figure *of a copy* is a kernel's bandwidth as a share of that of a copy of as many bytes (`docs/benchmarks/memory`).
 """
 
 from collections import Counter
@@ -50,16 +52,18 @@ THREAD_ELEMENTS = 32
 MAX_SCATTERED = 8
 """Elements of a thread at most that are accessed one by one: an address alone takes two registers."""
 GATHERED_ELEMENTS = 32
-"""Elements of 16 bits of a thread, of a single row by an index. Few warps with many elements: a thread loads nothing
-while it waits for the index (rows of 4096 bf16 on an H200: 0.96 of a copy, 0.95 with 16)."""
+"""Elements of 16 bits of a thread, where a tile is a single row that is loaded by an index. Few warps with many
+elements are better: a thread loads nothing while it waits for the index (rows of 4096 bf16 on an H200: 0.96 of a copy,
+0.95 with 16)."""
 SINGLE_ELEMENTS = 64
-"""Elements of 16 bits of a thread in a tile that is permuted, where each is an access of its own. So many accesses are
-under way at once (a transpose of 16383 x 16383 bf16 in tiles of 128 x 128 on an H200: 0.70 of a copy, 0.65 with 32)."""
+"""Elements of 16 bits of a thread in a tile that is permuted, where each element is an access of its own. More accesses
+are then under way at once (a transpose of 16383 x 16383 bf16 in tiles of 128 x 128 on an H200: 0.70 of a copy, 0.65
+with 32)."""
 MAX_SORTED = 16
-"""Elements of a thread at most that are sorted: one takes two registers with its place, and one of 64 bits three."""
+"""Elements of a thread at most that are sorted: with its place, one takes two registers, and one of 64 bits three."""
 MAX_HELD_WORDS = 64
 """Registers of a thread for all loads, up to which 32 warps hold a row. With more, 32 warps spill far more than 16
-(layer_norm of 65536 on an H200: 2577 us for 754)."""
+(layer_norm of 65536 on an H200: 2577 us in place of 754)."""
 
 
 def choose_warps(function: Function) -> int:
@@ -78,8 +82,9 @@ def choose_warps(function: Function) -> int:
     rows = [op.tiles[0] if isinstance(op, Folding) else op.x for op in function.walk() if isinstance(op, Reduce | Fold)]
     memo: dict[Value, bool] = {}
     waits_narrow = any(row.tile.size == largest and _is_narrow(row, definitions, memo) for row in rows)
-    # A warp has 1024 bytes of the largest tile: 32 of a thread. A row of 16 bits waits for its sum in half as many
-    # registers as its f32: 4096 bytes, 32 elements of a thread, leave room for more rows.
+    # A warp has 1024 bytes of the largest tile, a thread 32. If a row of 16 bits waits for its sum, it takes half as
+    # many registers as the f32 that is computed from it. Then a warp has 4096 bytes of f32, a thread 32 elements, which
+    # leaves room for more rows. There are 8 warps at most, and more only where a thread would exceed `limits`.
     warps = min(8, max(1, round_up(largest * size) // (4096 if waits_narrow and size == 4 else 1024)))
     if any(_is_gathered_row(op, largest, definitions) for op in function.walk()):
         warps = min(warps, max(1, round_up(largest) // (32 * GATHERED_ELEMENTS)))
@@ -131,26 +136,26 @@ def _are_single(function: Function, largest: int) -> bool:
 
 def _is_narrow(row: Value, definitions: Mapping[Value, Op], memo: dict[Value, bool]) -> bool:
     """Whether a tile is computed only from loads of its size with at most 16 bits."""
-    if row not in memo:  # looked for once, since a tile may be an operand of many
+    if row not in memo:  # computed once: a tile may be an operand of many operations
         memo[row] = _is_of_narrow(row, definitions, memo)
     return memo[row]
 
 
 def _is_of_narrow(row: Value, definitions: Mapping[Value, Op], memo: dict[Value, bool]) -> bool:
-    """Whether a tile is such a load, or all its operands are computed from such."""
+    """`_is_narrow`, by the operation that makes the tile."""
     op, size = definitions.get(row), row.tile.size
     if isinstance(op, LoadTile | LoadMut | LoadView):
         return row.tile.dtype.bits <= NARROW_BITS
     if op is None or (family(type(op)) not in ELEMENTWISE and not getattr(op, "elementwise", False)):
         return False
     same_size = [value for value in op.operands if is_tile(value) and value.tile.size == size]
-    # Constants and repeated numbers have no registers of their own.
+    # Constants and repeated numbers do not count: they take no registers of their own.
     computed = [value for value in same_size if not isinstance(definitions.get(value), Broadcast | Constant)]
     return bool(computed) and all(_is_narrow(value, definitions, memo) for value in computed)
 
 
 def row_passes(function: Function, warps: int, arch: Architecture) -> Function:
-    """A copy of a function without products after all passes; itself where it has any."""
+    """A copy of a function after all passes; itself where it has products."""
     if any(isinstance(op, Mma) for op in function.walk()):
         return function
     waiting = recompute(loads_first(function, warps), warps)
@@ -160,8 +165,9 @@ def row_passes(function: Function, warps: int, arch: Architecture) -> Function:
 # -- loads ----------------------------------------------------------------------------------------
 
 MAX_WORDS_AHEAD = 16
-"""Registers of a thread for all loads ahead in a stretch. With more, fewer thread blocks share a multiprocessor and
-hide each other's waits (layer_norm of 4096 on an H200: 92 registers instead of 80, 0.88 of a copy instead of 0.94)."""
+"""Registers of a thread for all loads that are moved ahead in a stretch. With more, fewer thread blocks share a
+multiprocessor and hide each other's waits (layer_norm of 4096 on an H200: 92 registers instead of 80, 0.88 of a copy
+instead of 0.94)."""
 
 
 def loads_first(function: Function, warps: int) -> Function:
@@ -173,8 +179,8 @@ def loads_first(function: Function, warps: int) -> Function:
                                                 s = convert(u)
 
     A thread waits where it first computes with a loaded tile. Loads come first in each stretch of operations. A stretch
-    ends with a reduction, a scan or a sort: threads wait for each other there, and tiles that are loaded ahead of it
-    would fill registers meanwhile. It also ends with a loop, a branch, or an effect outside of the kernel.
+    ends with a reduction, a scan or a sort: threads wait for each other there, and tiles that were loaded ahead would
+    fill registers meanwhile. A stretch also ends with a loop, a branch, or an effect beyond reads and writes.
     """
     return function if function.facts.get("unsafe") else _LoadsFirst(32 * warps).function(function)
 
@@ -229,7 +235,7 @@ def _is_stable(tensor: Value) -> bool:
 
 
 def _work(values: Sequence[Value], definitions: Mapping[Value, Op]) -> set[Op] | None:
-    """The operations behind some numbers.
+    """The operations that compute some numbers.
 
     None where one of them does more than compute with numbers.
     """
@@ -249,12 +255,12 @@ def _work(values: Sequence[Value], definitions: Mapping[Value, Op]) -> set[Op] |
 # -- rows that wait -------------------------------------------------------------------------------
 
 MIN_ANEW_ELEMENTS = 64
-"""Elements of a thread from which on a tile is computed anew. With 32 there are registers for the tile itself, and it
-would be slower (softmax of 4096 on an H200: 0.93 of a copy, 0.96 without)."""
+"""Elements of a thread from which on a tile is computed anew. With 32 there are registers for the tile itself, and to
+compute it anew is slower (softmax of 4096 on an H200: 0.93 of a copy, 0.96 without)."""
 NARROW_BITS = 16
 """Bits of an element at most that waits in fewer registers than the f32 that is computed from it."""
 
-# Operations that are repeated behind a reduction: each takes a few instructions.
+# Operations that are repeated after a reduction: each takes a few instructions.
 CHEAP = (Abs, Add, Convert, Exp, Exp2, Fma, Max, Min, Mul, Neg, RowExp, Select, Sub)
 
 
@@ -266,9 +272,9 @@ def recompute(function: Function, warps: int) -> Function:
         y = t * rsqrt(s)                -->     u = convert(again(x))
                                                 y = u * rsqrt(s)
 
-    A row of bf16 takes half as many registers as the f32 that is computed from it, and waits until all threads have
-    added up. So cheap operations are repeated behind the reduction. `again` is an optimisation barrier around the same
-    value: else the compiler would find that it has computed `u` before.
+    A row waits until all threads have added up. As bf16 it takes half as many registers as the f32 that is computed
+    from it. So cheap operations are repeated after the reduction. `again` is an optimisation barrier around the same
+    value. Without it the compiler would find that it has computed `u` before, as `t`.
     """
     if loaded_words(function, 32 * warps) > MAX_HELD_WORDS:
         return function  # the loads alone would not stay in registers
@@ -276,7 +282,7 @@ def recompute(function: Function, warps: int) -> Function:
 
 
 class _Recompute(Copier):
-    """The walk: behind a reduction, which ends a stretch, tiles are computed anew."""
+    """The walk: after a reduction, which ends a stretch, tiles are computed anew."""
 
     def __init__(self, function: Function, warps: int) -> None:
         super().__init__()
@@ -285,7 +291,7 @@ class _Recompute(Copier):
         self._home: dict[Value, Block] = {}  # the source's block of each value
         self._stretch: dict[Value, int] = {}  # the number of the stretch of each value
         self._number = 0  # of the current stretch
-        self._anew: dict[Value, Value] = {}  # tiles that were computed anew in the current stretch, by the source's
+        self._anew: dict[Value, Value] = {}  # by value of the source, its tile computed anew in the current stretch
         self._open: list[Block] = []  # the source's blocks around the current operation
         self._sources: dict[Value, Value | None] = {}  # memo of `_source`
 
@@ -321,7 +327,7 @@ class _Recompute(Copier):
 
         None where there is none, or several.
         """
-        if value not in self._sources:  # looked for once, since a tile may be an operand of many
+        if value not in self._sources:  # computed once: a tile may be an operand of many operations
             self._sources[value] = self._found_source(value)
         return self._sources[value]
 
@@ -337,13 +343,13 @@ class _Recompute(Copier):
     def _is_computed(self, value: Value) -> bool:
         """Whether a tile is large, and no constant or repeated number.
 
-        Those have no registers of their own.
+        Constants and repeated numbers take no registers of their own.
         """
         op = self._definitions.get(value)
         return self._is_large(value) and (op is None or op.name not in ("constant", "broadcast"))
 
     def _computed(self, value: Value) -> Value:
-        """A tile, computed anew in this stretch."""
+        """A tile, computed anew if it is of an earlier stretch."""
         if self._stretch.get(value, self._number) == self._number or not self._is_computed(value):
             return self.values[value]
         if value not in self._anew:
@@ -365,15 +371,16 @@ def joined_products(function: Function) -> Function:
         high = mul_hi(x, y)                high = product_half(x, y) {upper}
         low = mul(x, y)            -->     low = product_half(x, y)
 
-    The upper half takes a multiplication of 64 bits, whose result has the lower half as well. Philox makes random
+    The upper half takes a multiplication to 64 bits, whose result has the lower half as well. Philox makes random
     numbers of such pairs, and spends most of its time in multiplications. A pair is joined only if a further pair is
-    computed from its lower half. Other results would stay in pairs of registers: with all ten steps of Philox joined, a
-    thread of dropout takes 80 registers in place of 72 (on an H200, of a copy: 0.81; 0.89 with none joined).
+    computed from its lower half. The results of the last pairs would stay in pairs of registers: with all ten steps of
+    Philox joined, a thread of dropout takes 80 registers in place of 72 (on an H200, of a copy: 0.81; 0.89 with none
+    joined).
     """
     definitions = {value: op for op in function.walk() for value in op.results}
     low = {op.operands: op for op in function.walk() if isinstance(op, Mul) and _is_word_tile(op.result)}
     pairs = {op.operands for op in function.walk() if isinstance(op, MulHi) and op.operands in low}
-    # The values that are multiplied in pairs, directly or behind an exclusive or, as a step of Philox has it.
+    # The values that are multiplied in pairs, directly or after an exclusive or, as in a step of Philox.
     multiplied: set[Value] = set()
     pending = [value for operands in pairs for value in operands]
     while pending:
@@ -400,7 +407,7 @@ def _is_word_tile(value: Value) -> bool:
 MIN_QUOTIENTS = 8
 """Quotients by one divisor from which on they are products with its reciprocal, which is computed once."""
 PACKED_SINCE = 9
-"""The compute capability with arithmetic on two u16 in one word (PTX ISA, "add")."""
+"""The first major compute capability with arithmetic on two u16 in one word (PTX ISA, "add")."""
 
 
 def row_quotients(function: Function, packs: bool) -> Function:
@@ -408,10 +415,10 @@ def row_quotients(function: Function, packs: bool) -> Function:
 
         y = convert(e / broadcast(s))      -->      y = row_quotient(e, broadcast(s))
 
-    A correctly rounded quotient takes a dozen instructions, a product with the reciprocal one. The product is off by at
-    most 2 units in the last place of f32. So it rounds to the same bf16, unless it lies within 2 units of a point where
-    bf16 rounds up. There, and where the divisor has no normal reciprocal, the thread divides. Every result stays the
-    same.
+    A correctly rounded quotient takes a dozen instructions, a product with the reciprocal takes one. The product is off
+    by at most 2 units in the last place of f32. So it rounds to the same bf16, unless it lies within 2 units of a point
+    between two bf16 numbers where the rounding changes. There, and where the divisor has no normal reciprocal, the
+    thread divides. Every result stays the same.
     """
     definitions = {value: op for op in function.walk() for value in op.results}
     uses = Counter(value for op in function.walk() for value in op.operands)
@@ -444,12 +451,12 @@ def negative_exps(function: Function, warps: int) -> Function:
 
         e = exp(x - broadcast(m))       -->      e = negative_exp(broadcast(m) - x)
 
-    `m` is computed from a largest element. No proof is needed that `x` is not above it: `negative_exp(t)` is
-    `exp(-t)` for every number, and fast where a thread's numbers lie in its range. `m - x` has the bits of `x - m`,
-    but for the sign.
+    `m` is computed from a largest element. No proof is needed that `x` is not above `m`: `negative_exp(t)` is
+    `exp(-t)` for every number, and is fast if all numbers of a thread lie in its range. `m - x` has the bits of
+    `x - m`, but for the sign.
 
-    Where `m` is loaded, nothing changes. The gradient of cross entropy is such a kernel, and waits for memory alone
-    (32000 columns on an H200, in pieces of 8192: 0.90 of a copy with `negative_exp`, 0.95 without).
+    Exponentials stay as they are where `m` is loaded. The gradient of cross entropy is such a kernel, and waits for
+    memory alone (32000 columns on an H200, in pieces of 8192: 0.90 of a copy with `negative_exp`, 0.95 without).
     """
     definitions = {value: op for op in function.walk() for value in op.results}
     uses = Counter(value for op in function.walk() for value in op.operands)

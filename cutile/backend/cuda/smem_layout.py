@@ -1,9 +1,9 @@
 """Operands of `wgmma` in shared memory: swizzled panels, and their descriptors.
 
-TMA writes a tile as panels one behind the other. A panel is as wide as the swizzle (128, 64 or 32 bytes) along the axis
-that is contiguous in memory, and as long as the tile along the other. The 16-byte pieces of a row are permuted by its
-number, so that eight neighbouring rows use no bank twice. `wgmma` reads panels directly, along either axis (PTX ISA,
-"Shared Memory Matrix Layout").
+TMA writes a tile as panels one after the other. A panel is as wide as the swizzle (128, 64 or 32 bytes) along the axis
+that is contiguous in memory, and as long as the tile along the other. The 16-byte pieces of a row are permuted by the
+row's number, so that eight neighbouring rows use no bank twice. `wgmma` reads panels directly, along either axis (PTX
+ISA, "Shared Memory Matrix Layout").
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from typing import Literal
 from cutile.backend.cuda.tensor_map import MAX_TMA_BOX, Swizzle
 
 WARPGROUP = 128
-"""Threads of a warp group."""
+"""Threads of a warpgroup."""
 WGMMA_ROWS = 64
 """Rows of one instruction's left operand and result."""
 STEP_BYTES = 32
@@ -20,7 +20,7 @@ STEP_BYTES = 32
 PIECE_BYTES = 16
 """Bytes that a swizzle permutes together; the unit of addresses and strides in descriptors."""
 ALIGNMENT = 1024
-"""Bytes, eight rows of the widest swizzle: a panel begins at a multiple."""
+"""A tile in panels begins at a multiple of so many bytes: eight rows of the widest swizzle."""
 
 Split = Literal["none", "panels", "rows"]
 """How the blocks of a cluster divide a tile that all of them need."""
@@ -38,8 +38,8 @@ class SmemLayout:
         length: elements along the other axis.
         size: bytes of an element.
         k_major: whether the contiguous axis is the product's K.
-        interleaved: whether the even rows lie ahead of the odd ones. Columns of sums are then rows in that order, and
-            a thread that has two of each 8 columns has four neighbours of each 16 rows.
+        interleaved: whether the even rows lie ahead of the odd ones. The columns of a product's sums then stand for
+            rows in that order: a thread has two of each 8 columns, and with them four neighbours of each 16 rows.
 
     Example:
         >>> layout = SmemLayout(width=256, length=64, size=2, k_major=False)
@@ -71,9 +71,9 @@ class SmemLayout:
 
     @property
     def swizzle(self) -> Swizzle:
-        """Bytes of a panel's row; 0 of a row alone, without a swizzle.
+        """Bytes of a panel's row; 0 for a tile of a single row, which has no swizzle.
 
-        Neighbours in a row lie in different banks as it is.
+        Neighbours in a row lie in different banks anyway.
         """
         widest: Swizzle | None = next((width for width in _MODES if self.width * self.size % width == 0), None)
         if widest is None:
@@ -92,7 +92,7 @@ class SmemLayout:
 
     @property
     def panel_bytes(self) -> int:
-        """Bytes from the begin of a panel to that of the next."""
+        """Bytes from one panel to the next."""
         return self.length * self.span * self.size
 
     @property
@@ -102,11 +102,11 @@ class SmemLayout:
 
     @property
     def place_bytes(self) -> int:
-        """Bytes of shared memory that the tile takes, the gap behind it included."""
+        """Bytes of shared memory that the tile takes, with the gap behind it."""
         return -(-self.nbytes // ALIGNMENT) * ALIGNMENT
 
     def offset(self, mn: int, k: int) -> int:
-        """Bytes from the tile's begin to row (or column) `mn` and depth `k` of a product."""
+        """Bytes from the tile's start to row (or column) `mn` and depth `k` of a product."""
         along, across = (k, mn) if self.k_major else (mn, k)
         panel, rest = divmod(along, self.span)
         if rest * self.size % PIECE_BYTES:
@@ -119,15 +119,16 @@ class SmemLayout:
 
         Strides between groups of 8 rows and between panels, and the swizzle.
         """
+        # Both strides count in units of 16 bytes (PTX ISA, "Matrix Descriptor Format").
         rows = 8 * self.swizzle >> 4
-        # From panel to panel. Along K a swizzled operand has one panel at a time, and the field means nothing.
+        # From panel to panel. An instruction reads one panel of an operand along K: the field then means nothing.
         panels = 1 if self.k_major else self.panel_bytes >> 4
         return panels << 16 | rows << 32 | _MODES[self.swizzle] << 62
 
     def split(self, blocks: int) -> Split | None:
         """How blocks that share the tile divide the loading of it.
 
-        By panels, else by rows; None where neither goes.
+        By panels, else by rows; None where neither divides evenly.
         """
         if blocks == 1:
             return "none"
@@ -137,15 +138,14 @@ class SmemLayout:
 
     def part(self, blocks: int) -> tuple[int, int, int]:
         """One block's part: its panels, their rows, and the bytes from part to part."""
-        how = self.split(blocks)
-        if how == "panels":
+        if self.split(blocks) == "panels":
             return self.count // blocks, self.length, self.nbytes // blocks
         return self.count, self.length // blocks, self.panel_bytes // blocks
 
 
 def smem_layout_fits(width: int, length: int, size: int) -> bool:
     """Whether a tile lies in whole panels, each of which one copy can load."""
-    # The narrowest swizzle; groups of eight rows; the longest box of a tensor map.
+    # Bytes of the narrowest swizzle; rows of a group, which the swizzle repeats; elements of the longest box of TMA.
     return width * size % 32 == 0 and length % 8 == 0 and 0 < length <= 256
 
 

@@ -11,17 +11,18 @@ from cutile.dtypes import DTypeLike, f8e4m3fn, f8e5m2, f64, i8, tf32, u8
 BARRIER_BYTES = 8
 """Bytes of an mbarrier object."""
 F64_STEP = 4
-"""Elements along K that one instruction of f64 takes; of other types it takes `STEP_BYTES`."""
+"""Elements along K that one instruction of f64 takes. Instructions of other dtypes take `STEP_BYTES`."""
 VECTOR = 4
 """Elements of f32 that SIMT products read at once along K: 16 bytes."""
 
+# The dtypes of 8 bits that tensor cores multiply.
 EIGHTS = (i8, u8, f8e4m3fn, f8e5m2)
 
 
 def tensor_cores(dtype: DTypeLike) -> bool:
-    """Whether products of this dtype go through the tensor cores.
+    """Whether tensor cores make products of this dtype.
 
-    F32 does not, since they would round it to tf32.
+    They do not for f32, which they would round to tf32.
     """
     return dtype.is_half or dtype in (*EIGHTS, tf32, f64)
 
@@ -34,9 +35,9 @@ def step_of(dtype: DTypeLike) -> int:
 
 
 def k_major(dtype: DTypeLike) -> bool:
-    """Whether an operand must lie with its neighbours along K.
+    """Whether an operand must be contiguous along K.
 
-    Bytes are not transposed as they are read.
+    The instructions that read it do not transpose elements of 8 bits.
     """
     return dtype in EIGHTS
 
@@ -65,8 +66,9 @@ class Stage:
 def _pitch(columns: int, dtype: DTypeLike, single: bool) -> int:
     """Elements from row to row, so that there are no bank conflicts.
 
-    Rows are whole units of 16 bytes. An odd number of units is for accesses to 16 bytes of each of eight rows. Where
-    threads load `single` elements, a warp accesses 32 bytes of each of four rows: then 2 more than a multiple of 8.
+    Rows are whole units of 16 bytes. The number of units is odd for accesses to 16 bytes of each of eight rows. Where
+    threads load `single` elements, a warp accesses 32 bytes of each of four rows: the number of units is then 2 more
+    than a multiple of 8.
     """
     size = dtype.bits // 8
     units = -(-columns * size // 16)
@@ -79,7 +81,10 @@ Swaps = tuple[bool, bool]
 
 
 def usual_swaps(dtype: DTypeLike) -> Swaps:
-    """How operands from registers are staged: M x K, and K x N where it may be."""
+    """How operands from registers are staged: the left one as M x K.
+
+    The right one is staged as K x N, or as N x K where it must be contiguous along K.
+    """
     return False, k_major(dtype)
 
 
@@ -105,14 +110,14 @@ def stages(
         k: the depth of the product.
         offset: the left operand's first byte; the right operand follows.
         right: the right operand's dtype, where it is another of the same size.
-        swaps: whether each lies transposed; by default as they are written from registers.
+        swaps: whether each lies transposed; by default `usual_swaps`.
     """
     rows, columns = one_product(accumulator).cover
     step = step_of(dtype)
     depth = -(-k // step) * step
 
     def place(shape: tuple[int, int], swap: bool, at: int, element: DTypeLike, by_k: bool) -> Stage:
-        """`by_k`: its rows in memory are those of K."""
+        """`by_k`: whether its rows in memory go along K, one for each k."""
         down, across = reversed(shape) if swap else shape
         single = dtype is f64 or (dtype is tf32 and by_k)
         return Stage(at, down, across, _pitch(across, element, single), element, swap)
@@ -173,7 +178,7 @@ def spans(sizes: Sequence[int], offset: int = 0) -> list[int]:
 def fold_order(layout: Layout, axis: int) -> list[tuple[int, str, int]]:
     """The bits that change the coordinate along an axis, the smallest step first.
 
-    Each is (the step, "register", "lane" or "warp", the bit of that number).
+    Each is a triple: the step; "register", "lane" or "warp"; the bit of that number.
     """
     kinds = {"register": layout.register, "lane": layout.lane, "warp": layout.warp}
     bits = [(basis[axis], kind, bit) for kind, bases in kinds.items() for bit, basis in enumerate(bases) if basis[axis]]
@@ -198,7 +203,7 @@ class Run:
 
     Attributes:
         kind: the kind of the number: "register", "lane" or "warp".
-        bits: the bits of that number, for the smallest step first. Bits of a lane's number follow each other.
+        bits: the bits of that number, the smallest step first. In a run of lanes the bits are consecutive.
         mask: the bits of the coordinate.
     """
 

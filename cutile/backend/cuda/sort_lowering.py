@@ -18,20 +18,20 @@ MAX_KEY_WORDS = 64
 FAST_DOUBLES = ((8, 0), (9, 0), (10, 0))
 """Compute capabilities that compare as many f64 in a cycle as integers of 32 bits, or half as many."""
 WARP_SORTS = 256
-"""Elements up to which each warp sorts all of them for itself, so that no warp waits for another."""
+"""Elements of a tile up to which each warp sorts all of them for itself, so that no warp waits for another."""
 MAX_PLACE = 1 << 15
 """Elements of a row of at most 16 bits: each shares a register of 32 bits with its place in the row."""
 
 
 def key_words(dtype: DTypeLike) -> tuple[DTypeLike, ...]:
-    """The words of a key: an element to be sorted, with its place in the row."""
+    """The dtypes of a key's words: an element to be sorted, with its place in the row."""
     if dtype.bits <= u16.bits:
         return (u32,)
     return (u64,) if dtype.bits == u32.bits else (u64, u32)
 
 
 def key_bytes(dtype: DTypeLike) -> int:
-    """The size of a key."""
+    """Bytes of a key."""
     return sum(word.bits // 8 for word in key_words(dtype))
 
 
@@ -50,7 +50,7 @@ class TopKRoom:
     """Shared memory for the largest elements of a tile.
 
     Attributes:
-        groups: groups of threads, whose best keys tell the candidates; 0 where all elements are sorted.
+        groups: groups of threads, whose best keys bound the candidates; 0 where all elements are sorted.
         threads, bests, candidates: offsets of the keys of each thread, of each group, and of the candidates.
         limit: offset of the last key, in their order, that a candidate may have.
         counter: offset of the number of candidates.
@@ -82,7 +82,7 @@ class TopKRoom:
             network = sort_bytes(dtype, layout, axis)
             starts = spans([network, size * count])
             return cls(0, 0, 0, 0, 0, 0, starts[1], 0, count, starts[2])
-        # No candidate comes behind the k-th best of the groups' keys, so only threads of the k best groups hold any.
+        # No candidate comes after the k-th best of the groups' keys, so only threads of the k best groups hold any.
         capacity = min(layout.shape[axis], k * (layout.threads // groups) * layout.registers)
         sizes = [size * layout.threads, size * groups, size, u32.bits // 8, size * capacity, size * count]
         threads, bests, limit, counter, candidates, results, end = spans(sizes)
@@ -90,10 +90,10 @@ class TopKRoom:
 
 
 def top_k_groups(layout: Layout, axis: int, k: int) -> int:
-    """Groups of threads whose best elements tell the candidates; 0 to sort all.
+    """Groups of threads whose best elements bound the candidates; 0 to sort all.
 
-    There are twice as many groups as elements to be found, or one for each lane of a warp if those are more. With twice
-    as many, about 1.4 times as many elements as are to be found are candidates.
+    There are twice as many groups as elements to be found (`k`), or one for each lane of a warp if that is more. With
+    twice as many, some 1.4 `k` elements are candidates.
     """
     groups = max(LANES, round_up(2 * k))
     one_row = prod(layout.shape) == layout.shape[axis]

@@ -41,9 +41,9 @@ class Side:
         axes: the load's axes that are the operand's two.
         passed: operations between the load and the product: transpositions, reshapes that drop axes of one element, a
             conversion from f32 to tf32.
-        outside: whether it is written there from registers once, ahead of the loop.
-        place: where it is written from registers, bytes from the end of the loads' stages to its own.
-        copies: where it is written from registers, the number of its stages.
+        outside: whether it is written to the stage from registers once, ahead of the loop.
+        place: of an operand that is written from registers, the bytes from the end of the loads' stages to its stage.
+        copies: of an operand that is written from registers, the number of its stages.
     """
 
     value: Value
@@ -57,12 +57,12 @@ class Side:
 
     @property
     def written(self) -> bool:
-        """Whether it is written there from registers in each iteration."""
+        """Whether it is written to the stage from registers in each iteration."""
         return self.load is None and not self.outside
 
     @property
     def rounds(self) -> bool:
-        """Whether it is f32 that is rounded to tf32 as it is read."""
+        """Whether the operand is of f32, and rounded to tf32 as it is read."""
         return any(isinstance(op, Convert) for op in self.passed)
 
 
@@ -201,7 +201,7 @@ def _axes(load: Load, passed: Iterable[Op]) -> tuple[int, int] | None:
 
 
 def is_crowded(product: Mma, swaps: Swaps, arch: Architecture) -> bool:
-    """Whether a product's large tiles were seen to spill with two blocks on an SM."""
+    """Whether large tiles of such products were seen to spill with two blocks an SM."""
     dtype = product.a.tile.dtype
     if product.acc.tile.dtype is f16:  # its sums are added up in f32
         return True

@@ -1,4 +1,4 @@
-"""Architectures that this backend compiles for, and why plans are refused."""
+"""Architectures that this backend compiles for, and refusals of plans."""
 
 import enum
 import re
@@ -10,7 +10,7 @@ from cutile.errors import UnsupportedTargetError
 KNOWN = ("sm_80", "sm_86", "sm_89", "sm_90a", "sm_100a", "sm_103a", "sm_120a")
 """Architectures whose code is tested by compiling; others of compute capability 8.0 and up are accepted."""
 FLOATS = (f16, bf16, f32, f64)
-"""The dtypes in which one instruction multiplies and adds."""
+"""The dtypes with an instruction that multiplies and adds (`fma`)."""
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,10 @@ class Architecture:
 
     Attributes:
         major: the compute capability's first number.
-        minor: its second.
+        minor: its second number.
         suffix: "a" for code that uses this architecture's own instructions, "f" for its family's, else "".
         shared_bytes: the most shared memory that one block may have.
-        registers: registers of one multiprocessor.
+        registers: registers of one multiprocessor, of 32 bits each.
         max_threads: threads of one block.
     """
 
@@ -35,19 +35,21 @@ class Architecture:
 
     @property
     def name(self) -> str:
-        """As compilers spell it: `sm_90a`."""
+        """The name that compilers take: `sm_90a`."""
         return f"sm_{self.major}{self.minor}{self.suffix}"
 
     @property
     def capability(self) -> tuple[int, ...] | tuple[int, int, str]:
-        """As Numba takes it: `(9, 0, "a")`."""
+        """The form that Numba takes: `(9, 0, "a")`."""
         return (self.major, self.minor, self.suffix) if self.suffix else (self.major, self.minor)
 
 
 _COMPLETE = {8: (0, 6, 7, 8, 9), 9: (0,)}
-"""Minor versions of the major ones that get no more (CUDA C++ Programming Guide, "Compute Capabilities")."""
+"""All minor versions of major versions that get no more (CUDA C++ Programming Guide, "Compute Capabilities")."""
 
 _SHARED_KILOBYTES = {(8, 0): 163, (8, 7): 163, (9, 0): 227, (10, 0): 227, (10, 3): 227, (11, 0): 227}
+"""The most shared memory of a thread block in KiB, by compute capability; 99 for all others (CUDA C++ Programming
+Guide, "Technical Specifications per Compute Capability")."""
 RESIDENT_LIMITS: dict[tuple[int, int], tuple[int, int]] = {
     (8, 0): (2048, 32),
     (8, 6): (1536, 16),
@@ -65,7 +67,7 @@ Specifications per Compute Capability")."""
 
 
 def architecture(name: str) -> Architecture:
-    """The architecture named `sm_90a` and the like.
+    """The architecture of a name such as `sm_90a`.
 
     Raises:
         UnsupportedTargetError: no such architecture, or one before sm_80, which lacks bf16 and `mma.sync.m16n8k16`.
@@ -95,18 +97,19 @@ def for_capability(major: int, minor: int) -> str:
         >>> for_capability(9, 0), for_capability(8, 6)
         ('sm_90a', 'sm_86')
     """
+    # `wgmma` and `setmaxnreg`, among others, are only in code for one architecture, marked "a" (PTX ISA, ".target").
     return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
 
 
 class Lack(enum.Enum):
     """Kinds of refusals: what a kernel, a target or options lack for a plan."""
 
-    # Of options: the refusal's text has these words (`asked_for`).
+    # Options: `asked_for` puts these words into the refusal's text.
     CLUSTER = "blocks to a cluster"
     OCCUPANCY = "blocks to a multiprocessor"
     PIECES = "pieces of a tile block"
     WARPS = "worker warps"
-    # Of targets, kernels and tiles.
+    # Targets, kernels and tiles.
     ARCHITECTURE = "an architecture with products of warpgroups"
     ALIGNED_ROWS = "rows of a tensor that begin at multiples of 16 bytes"
     ANY_ORDER = "tile blocks that may run in any order"
@@ -137,8 +140,8 @@ class Refusal(str):
     """Why a kernel has no plan of one kind, as text.
 
     Attributes:
-        kind: what it lacks.
-        detail: why it lacks what is asked for, where the text has a reason of its own; else the whole text.
+        kind: what the kernel lacks.
+        detail: the reason alone, which the text has after a colon; the whole text where it has none.
     """
 
     __slots__ = ("detail", "kind")
@@ -151,7 +154,7 @@ class Refusal(str):
 
     @staticmethod
     def of(reason: str, kind: Lack = Lack.ELSE) -> "Refusal":
-        """A reason with its own kind; plain text is of the kind `kind`."""
+        """A reason as a refusal: itself, or plain text with the kind `kind`."""
         return reason if isinstance(reason, Refusal) else Refusal(reason, kind)
 
 
@@ -168,34 +171,49 @@ class Refused(Exception):
 
 
 def require(holds: bool, reason: str, kind: Lack = Lack.ELSE) -> None:
-    """A requirement.
+    """Refuse a plan unless a requirement holds.
 
     Args:
-        holds: whether it holds.
-        reason: why there is no plan, where it does not.
-        kind: what is lacking then; a `Refusal` says it itself.
+        holds: whether the requirement holds.
+        reason: why there is no plan if it does not hold.
+        kind: what is lacking then; ignored if `reason` is a `Refusal`, which has its own kind.
 
     Raises:
-        Refused: it does not hold.
+        Refused: the requirement does not hold.
     """
     if not holds:
         raise Refused(reason, kind)
 
 
 def asked_for(kind: Lack, number: int | None, more: str = "", detail: str = "") -> Refusal:
-    """The refusal of an option's number."""
+    """The refusal of a number that an option asks for.
+
+    Args:
+        kind: the option.
+        number: its number.
+        more: the rest of the text, after "are asked for".
+        detail: the reason (`Refusal.detail`).
+    """
     return Refusal(f"{number} {kind.value} are asked for{more}", kind, detail)
 
 
 def would_hold(sums: int, room: str, whose: str = "") -> Refusal:
-    """The refusal of more accumulator registers than a thread has room for."""
+    """The refusal of more accumulator registers than a thread has room for.
+
+    Args:
+        sums: accumulator registers that a thread would hold.
+        room: the rest of the text, which says how many it has room for.
+        whose: which threads these are, after "a thread".
+    """
     return Refusal(f"a thread{whose} would hold {sums} sums{room}", Lack.REGISTERS)
 
 
 def depends_on(what: str, *, asserts: bool) -> Refusal:
     """The refusal of an index or an assertion that needs more than numbers.
 
-    Without an assertion it is an index.
+    Args:
+        what: the words for the thing that the index or the assertion depends on.
+        asserts: whether the kernel has assertions; without any, an index is to blame.
     """
     kind = Lack.NO_ASSERTIONS if asserts else Lack.NUMBERS
     return Refusal(f"an index of a load, or an assertion, depends on {what}", kind)

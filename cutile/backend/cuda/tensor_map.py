@@ -1,4 +1,4 @@
-"""Tensor maps (`CUtensorMap`): their arguments, and those already encoded.
+"""Tensor maps (`CUtensorMap`): their arguments, and the encoded ones.
 
 A kernel that copies tiles by TMA takes a descriptor of 128 bytes by value in place of a tensor's address. The driver
 takes about 5 us for one, as much as a launch. So each is encoded once for a place in memory, and kept.
@@ -55,7 +55,7 @@ class TensorMap(NamedTuple):
         swizzle: bytes of a row in shared memory over which 16-byte pieces are permuted; 0 for none.
         order: the tensor's axes from the outermost in memory to the one with stride 1; empty for the order they have.
             The transposed view `(K, N)` of a matrix stored by rows of `K` has the order `(1, 0)`.
-        rounded: whether f32 elements are rounded to tf32 on the way in.
+        rounded: whether f32 elements are rounded to tf32 as they are loaded.
         step: every `step`-th row of a box is copied, along the axis next to the contiguous one.
 
     Example:
@@ -94,13 +94,13 @@ def descriptor(parameter: Parameter, place: Place) -> Descriptor:
         LaunchError: TMA takes no such tensor, or no such box; says which rule it breaks.
     """
     assert parameter.map is not None, f"{parameter.name} has no tensor map"
-    form = TensorMap(*parameter.map)  # what the disk cache returns is a plain tuple
+    form = TensorMap(*parameter.map)  # the disk cache returns a plain tuple
     address, shape, steps = place
     size = parameter.dtype.bits // 8
     order = form.memory_order[::-1]
     extents = tuple(shape[axis] for axis in order)
     # The stride of an axis with one element means nothing, but has to keep the rules of strides.
-    strides = tuple(steps[axis] * size if shape[axis] > 1 else _grains(extents[0] * size) for axis in order[1:])
+    strides = tuple(steps[axis] * size if shape[axis] > 1 else _rounded_up(extents[0] * size) for axis in order[1:])
     tensor_map = Descriptor(
         element_of(parameter.dtype, rounded=form.rounded),
         address,
@@ -119,12 +119,18 @@ def descriptor(parameter: Parameter, place: Place) -> Descriptor:
     return tensor_map
 
 
-def _grains(nbytes: int) -> int:
+def _rounded_up(nbytes: int) -> int:
     return -(-nbytes // GRAIN) * GRAIN
 
 
 def _fault(tensor_map: Descriptor, size: int, innermost: int) -> str | None:
-    """The first rule of `cuTensorMapEncodeTiled` that does not hold."""
+    """The first rule of `cuTensorMapEncodeTiled` that does not hold; None if all hold.
+
+    Args:
+        tensor_map: the arguments to check.
+        size: bytes of an element.
+        innermost: the stride of the innermost axis, in elements.
+    """
     row = tensor_map.box[0] * size
     if not 1 <= len(tensor_map.extents) <= MAX_TMA_AXES:
         return f"a descriptor has 1 to {MAX_TMA_AXES} axes, got {len(tensor_map.extents)}"
@@ -165,7 +171,7 @@ class Encoded:
 class TensorMaps:
     """The descriptors of one parameter, by the tensor's place.
 
-    A place is an address, extents and strides. Descriptors hold for every device.
+    A place is an address, extents and strides. A descriptor holds for every device.
 
     Args:
         parameter: of the kind "tensor_map".
@@ -186,7 +192,7 @@ class TensorMaps:
         encoded = self._encoded.get(place)
         if encoded is None:
             if len(self._encoded) >= MAX_DESCRIPTORS:
-                self._encoded = {}  # a new one, since other threads may be reading this
+                self._encoded = {}  # not `clear`: other threads may be reading the old dict
             encoded = Encoded(stream.encode_tensor_map(*descriptor(self._parameter, place)))
             self._encoded[place] = encoded
         return encoded

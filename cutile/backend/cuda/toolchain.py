@@ -2,8 +2,8 @@
 
 They need no device and no driver.
 
-The linker gets LTO-IR, never PTX: from PTX, nvJitLink silently drops `setmaxnreg`. Its log is read. Some of its remarks
-(C75xx: an instruction serialised or ignored) mean slow code, as spills and stack frames do.
+The linker gets LTO-IR, never PTX: from PTX, nvJitLink silently drops `setmaxnreg`. `read_log` reads the linker's log.
+Some of its remarks (C75xx: an instruction serialised or ignored) mean slow code, as spills and stack frames do.
 """
 
 import importlib
@@ -19,27 +19,28 @@ import numpy as np
 from cutile.backend.cuda.target import Architecture
 from cutile.errors import CompilationError
 
-# By name, so that they are `Any`: the bindings are compiled, and have no types to be checked against.
+# Imported by name, so that their type is `Any`: the bindings are compiled modules without type stubs.
 _nvvm: Any = importlib.import_module("cuda.bindings.nvvm")
 _linker: Any = importlib.import_module("cuda.bindings.nvjitlink")
 
 # f32 as in IEEE 754: every operation rounds by itself, denormals are kept, division and square root round to nearest.
 NVVM_OPTIONS = ("-opt=3", "-gen-lto", "-fma=0", "-ftz=0", "-prec-div=1", "-prec-sqrt=1")
 LINK_OPTIONS = ("-lto", "-fma=0", "-ftz=0", "-prec-div=1", "-prec-sqrt=1", "-Xptxas=-v", "-no-cache")
-"""The arithmetic is said again: with LTO the linker generates the machine code. `-Xptxas=-v`: the log has registers,
-spills and stack frames. `-no-cache`: from its own cache the linker returns machine code without a log. Our cache keeps
-both."""
+"""The options of arithmetic are repeated: with LTO the linker generates the machine code. `-Xptxas=-v`: the log has
+registers, spills and stack frames. `-no-cache`: from its own cache the linker returns machine code without a log. The
+disk cache of kernels keeps both."""
 
 
 def import_numba_cuda() -> None:
     """Import the parts of numba-cuda that a first compilation imports.
 
-    They come with a NumPy that this numba-cuda does not know, too.
+    The import also succeeds with NumPy 2.5, which is newer than numba-cuda 0.30.4.
 
-    numba-cuda 0.30.4 registers `np.row_stack` for kernels that call it. NumPy 2.5 has no such name, and our kernels
-    call nothing of NumPy's. So the name is added while numba-cuda is imported, for the function whose alias it was. It
-    is removed behind that, so that no other code comes to rely on it. numba-cuda also makes a `timedelta64` without a
-    unit, which NumPy 2.5 deprecates. No user can heed that warning, and it is an error where warnings are errors.
+    numba-cuda 0.30.4 registers `np.row_stack` for kernels that call it. NumPy 2.5 has no such name, and generated
+    kernels call no function of NumPy. So the name is there while numba-cuda is imported, as the alias of `np.vstack`
+    that it was. It is removed afterwards, so that no other code comes to rely on it. numba-cuda also makes a
+    `timedelta64` without a unit, which NumPy 2.5 deprecates. Users can do nothing about that warning, which stops a
+    program whose warnings are errors.
     """
     numpy: Any = np
     lacking = "row_stack" not in vars(numpy)  # before NumPy 2.5, `hasattr` would warn of the name
@@ -60,17 +61,16 @@ def import_numba_cuda() -> None:
 def _import_array_functions() -> None:
     """Import Numba's functions of arrays without SciPy.
 
-    The import of SciPy takes 0.1 s, which a first kernel would wait.
-
-    Numba imports SciPy to find out whether there is a BLAS, and `np.convolve` depends on that. On a GPU no BLAS can be
-    called. So Numba is told that there is none, while `arraymath` is imported.
+    SciPy's import would delay the first kernel by 0.1 s. Numba imports SciPy to find out whether there is a BLAS, since
+    its `np.convolve` needs one. No BLAS can be called on a GPU. So Numba is told that there is none while it imports
+    `arraymath`.
     """
     linalg: Any = importlib.import_module("numba.cuda.np.linalg")
     ensure = linalg.ensure_blas
     linalg.ensure_blas = _no_blas
     try:
         functions: Any = importlib.import_module("numba.cuda.np.arraymath")
-        functions.ensure_blas = ensure  # it has imported the name from `linalg`, with the other function
+        functions.ensure_blas = ensure  # `arraymath` has imported the name while it stood for `_no_blas`
     finally:
         linalg.ensure_blas = ensure
 
@@ -81,7 +81,7 @@ def _no_blas() -> None:
 
 @dataclass(frozen=True)
 class Report:
-    """What the linker said of a kernel.
+    """The figures of one kernel in the linker's log.
 
     Attributes:
         registers: per thread.
@@ -99,8 +99,8 @@ class Report:
 def read_log(log: str) -> Report:
     """The figures in a linker's log.
 
-    The log has a line of stack and spills for each function that was not inlined, and they add up. Registers are those
-    of the largest one.
+    The log has a line of stack and spills for each function that was not inlined. Their bytes are added up. The
+    registers are those of the function that has most.
 
     Example:
         >>> read_log("0 bytes stack frame, 8 bytes spill stores, 4 bytes spill loads\\nUsed 40 registers")
@@ -116,18 +116,15 @@ def read_log(log: str) -> Report:
 
 
 def linker_version() -> tuple[int, int]:
-    """The major and minor version of nvJitLink.
-
-    It is the installed package's, or a CUDA toolkit's.
-    """
+    """The major and minor version of nvJitLink: the package's, or a CUDA toolkit's."""
     major, minor = _linker.version()
     return int(major), int(minor)
 
 
 def _text(size: int, fill: Callable[[Any, bytearray], Any], handle: Any) -> str:
-    """The text that a getter of the bindings writes into `size` bytes; empty for none.
+    """The text that a getter of the bindings writes into `size` bytes.
 
-    It may end with zeros.
+    Zeros at its end are cut off.
     """
     if not size:
         return ""
@@ -142,7 +139,7 @@ def compile_ir(modules: Sequence[str], arch: Architecture, libraries: Sequence[b
     Args:
         modules: texts of LLVM IR, in the version that NVVM reads for `arch`.
         arch: the architecture.
-        libraries: bitcode, of which the functions that are called are taken.
+        libraries: bitcode, from which only the functions that modules call are taken.
 
     Raises:
         CompilationError: NVVM refused it; the message is its log.

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from cutile.dtypes import DTypeLike, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, i32, tf32, u8
 
 COLUMN_STEP = 8
-"""An instruction's columns are a multiple of it; of twice that for integers with more than 32 columns."""
+"""An instruction's columns are a multiple of it. With integers, more than 32 columns are a multiple of twice that."""
+MAX_COLUMNS = 256
+"""Columns of one instruction at most (PTX ISA, "wgmma.mma_async")."""
 
 
 @dataclass(frozen=True)
@@ -39,26 +41,26 @@ MMA_ATOMS: dict[DTypeLike, MmaAtom] = {
 
 
 def atom_of(left: DTypeLike, right: DTypeLike, sums: DTypeLike) -> MmaAtom | None:
-    """The instruction of a product; None where there is none.
+    """The instruction of a product, named for its left operand; None if there is none.
 
     Operands of 8 bits may differ in dtype.
     """
-    form, other = MMA_ATOMS.get(left), MMA_ATOMS.get(right)
-    if form is None or other is None or sums is not form.sums or sums is not other.sums:
+    atom, other = MMA_ATOMS.get(left), MMA_ATOMS.get(right)
+    if atom is None or other is None or sums is not atom.sums or sums is not other.sums:
         return None
-    return form if left is right or (left.bits == right.bits == 8) else None
+    return atom if left is right or (left.bits == right.bits == 8) else None
 
 
-def columns_fit(form: MmaAtom, columns: int) -> bool:
-    """Whether one instruction has a form with so many columns (see `COLUMN_STEP`)."""
-    step = 2 * COLUMN_STEP if form.sums is i32 and columns > 32 else COLUMN_STEP
-    return columns % step == 0 and 0 < columns <= 256
+def columns_fit(atom: MmaAtom, columns: int) -> bool:
+    """Whether there is an instruction of this kind with so many columns."""
+    step = 2 * COLUMN_STEP if atom.sums is i32 and columns > 32 else COLUMN_STEP
+    return columns % step == 0 and 0 < columns <= MAX_COLUMNS
 
 
 def padded_columns(rows: int) -> int:
-    """The columns of an instruction for rows that a swap of A and B makes columns.
+    """Columns of the instruction for rows that become columns by a swap of A and B.
 
-    Columns beyond the tile are loaded and multiplied as well, and nobody reads their sums.
+    The columns beyond the tile are loaded and multiplied as well. Nobody reads their sums.
 
     Example:
         >>> padded_columns(1), padded_columns(16), padded_columns(20)

@@ -122,6 +122,16 @@ def test_an_index_is_not_taken_for_an_assertion(text: str, asserts: bool) -> Non
     assert reason.kind is (Lack.NO_ASSERTIONS if asserts else Lack.NUMBERS)
 
 
+def test_an_operand_that_is_read_before_its_conversion_is_refused_in_plain_words() -> None:
+    rounded = GEMM.replace("mma(a, b", "mma(ct.convert_tile(a, ct.tf32), ct.convert_tile(b, ct.tf32)")
+    text = rounded.replace("acc)\n", f"acc) + {SUM_OF_A}\n", 1)
+    reasons = [str(reason) for _, reason in of(text, {"x": tensor(2, f32), "y": column_major(f32)})().facts["refused"]]
+    assert reasons == [
+        "the left operand is used before it is converted",
+        "threads read tiles of x, which TMA rounds to tf32 for products alone",
+    ]
+
+
 def test_a_requirement_is_refused_with_its_kind() -> None:
     require(True, "nothing", Lack.ROWS)
     with pytest.raises(Refused, match="few rows") as refused:

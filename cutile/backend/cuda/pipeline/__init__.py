@@ -1,4 +1,4 @@
-"""Loops with any number of products, by specialised warps.
+"""Kernels with products, by specialised warps.
 
-A list of passes over buffers and pipelines as values.
+`mainloop_rules.py` and `rules.py` decide on a `Plan`, or refuse it. `warp_specialised.py` lowers the kernel as it says.
 """

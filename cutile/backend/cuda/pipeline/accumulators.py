@@ -4,20 +4,20 @@
 to be contiguous along K there. But a left operand may come from registers, and threads can read it from shared memory
 where it lies across K:
 
-    x stored by columns                 left operand, through registers
+    x stored by columns                 x is the left operand, through registers
     y stored by rows (K, N)             z^T = y^T x^T: y^T is the left operand, through registers; the sums are z^T
     both                                no such product
 
 Threads read as many bytes as `wgmma` itself would, so the transposition costs only instructions. Any lane may hold any
-row of the product, as long as the accumulator's layout says so. Here the lanes of each access find their elements in
-different banks, and a thread holds neighbours.
+row of the product, as long as the accumulator's layout says so. These layouts let the lanes of each access find their
+elements in different banks, and a thread hold neighbours.
 
     32 bits   a lane reads two neighbours (8 bytes) of one k; four lanes read four ks, whose swizzles differ
     8 bits    `ldmatrix` transposes blocks of 8 ks by 16 rows, in pairs of rows; two blocks make four ks of one row
 
 **Products of f32** are made by fused multiply-adds: the tensor cores would round f32. A thread adds outer products. For
-each k it reads 16 bytes for every four of its rows or columns, so the more sums it holds, the less it reads for each:
-with 8 rows by 16 columns, 6 reads of 16 bytes for 128 multiply-adds.
+each k it reads 16 bytes for every four of its rows or columns. The more sums it holds, the less it reads for each: with
+8 rows by 16 columns, 6 reads of 16 bytes for 128 multiply-adds.
 
 **Loads beside accumulators.** Accumulators lie in quads: four neighbouring lanes have eight columns of a row, two each.
 A tile that is added to one may be loaded in another layout:
@@ -27,8 +27,8 @@ A tile that is added to one may be loaded in another layout:
 
 In the accumulator's layout an access of 4 bytes a lane touches eight rows, with 16 bytes in each, and the cache serves
 one line at a time. The residual of a tile of 128 x 256 takes 4096 cycles of the cache, and a quarter of that in wide
-accesses. Behind those, two bits of the lane's number are exchanged with bits of the register's, by one shuffle for a
-pair of registers.
+accesses. After the loads, two bits of the lane's number are exchanged with bits of the register's number, by one
+shuffle for a pair of registers.
 """
 
 from dataclasses import replace
@@ -42,7 +42,7 @@ BYTE, WORD = 1, 4
 """Bytes of an element of an operand across K. There is no 2: `wgmma` reads 16-bit elements along either axis."""
 
 LANE_ROWS = {WORD: (2, 16, 4), BYTE: (2, 4, 8)}
-"""Rows that the upper three bits of a lane's number stand for, by the bytes of an element (see above)."""
+"""Rows that the upper three bits of a lane's number stand for, by the bytes of an element."""
 WARP_ROWS = {WORD: (8, 32), BYTE: (16, 32)}
 """Rows that the bits of a warp's number in its warpgroup stand for, by the bytes of an element."""
 
@@ -59,8 +59,8 @@ def a_from_registers_accumulator(shape: tuple[int, int], groups: int, size: int,
 
     Args:
         shape: of the accumulator.
-        groups: warpgroups that share the rows, 64 each in turn; a power of two, since the bits of their number
-            are bases of the layout. `mainloop_rules.py` refuses three.
+        groups: the number of warpgroups that share the rows, 64 each in turn. It is a power of two, since the bits of a
+            warpgroup's number are bases of the layout; `mainloop_rules.py` refuses three.
         size: bytes of an element of the operands.
         transposed: whether rows of the accumulator are columns of the result.
 
@@ -98,20 +98,22 @@ def held_by_each_warpgroup(layout: Layout) -> bool:
 
 def among_three(layout: Layout) -> bool:
     """Whether three warpgroups hold every element of a tile."""
+    # The warps of the fourth, which the layout has and the kernel has not: they may hold only places past the edge.
     missing = (layout.thread_coordinate(0, warp) for warp in range(4 * THREE_WARPGROUPS, layout.warps))
     return held_by_each_warpgroup(layout) or all(
         any(at >= extent for at, extent in zip(where, layout.shape, strict=True)) for where in missing
     )
 
 
-def fragment_registers(tall: int, nbytes: int, groups: int) -> int:
-    """Registers of a thread for a left operand: `tall` rows, `nbytes` along K.
+def fragment_registers(rows: int, nbytes: int, groups: int) -> int:
+    """Registers of a thread for a left operand of `nbytes` along K.
 
     Example:
         >>> fragment_registers(128, 128, groups=2)
         16
     """
-    return tall // (64 * groups) * nbytes // 8
+    # 64 rows are 64 * nbytes / 4 words, over the 128 threads of a warpgroup.
+    return rows // (64 * groups) * nbytes // 8
 
 
 LANES = (4, 8)
@@ -121,12 +123,12 @@ LANES = (4, 8)
 def simt_accumulator(shape: tuple[int, int], warps: int, by_k: tuple[bool, bool]) -> Layout | None:
     """The accumulator's layout of a SIMT product.
 
-    A warp has 4 lanes along the rows and 8 along the columns. Along an axis whose operand is contiguous, a lane has
-    four neighbours, which it reads at once. Along an axis whose operand is contiguous along K, it has single rows of
-    the operand. A thread's rows are so far apart that the swizzle treats all of them alike. The rows of neighbouring
-    lanes are neighbours, which lie in different banks.
+    A warp has 4 lanes along the rows and 8 along the columns. Along an axis that is contiguous in its operand, a lane
+    has four neighbours, which it reads at once. Along the axis of an operand that is contiguous along K, it has single
+    rows of the operand. A thread's rows are so far apart that the swizzle treats all of them alike. The rows of
+    neighbouring lanes are neighbours, which lie in different banks.
 
-    Of the ways to split the warps between rows and columns, a thread reads the least in this one.
+    The warps are split between rows and columns in the way in which a thread reads the least.
 
     Args:
         shape: of the accumulator.
@@ -147,7 +149,10 @@ def simt_accumulator(shape: tuple[int, int], warps: int, by_k: tuple[bool, bool]
 
 
 def _reads(layout: Layout, by_k: tuple[bool, bool]) -> tuple[int, int]:
-    """A thread's reads of 16 bytes for four ks, and the rows that it holds at once."""
+    """A thread's reads of 16 bytes for four ks.
+
+    The second number is the reads of the left operand that it holds at once.
+    """
     rows, columns = (len({offset[axis] for offset in layout.offsets}) for axis in range(2))
     return rows + columns, rows if by_k[0] else rows // 4
 
@@ -171,19 +176,18 @@ def _simt_layout(shape: tuple[int, int], split: tuple[int, int], by_k: tuple[boo
         core[axis] *= split[axis]
     if any(extent % step for extent, step in zip(shape, core, strict=True)):
         return None
-    # The lanes of a quarter of a warp, which an access of 16 bytes serves at a time, are 2 along rows and 4 along
-    # columns.
+    # An access of 16 bytes serves a quarter of a warp at a time: 2 lanes along rows by 4 along columns.
     lane = [lanes[0][0], *lanes[1], lanes[0][1]]
     return Layout(shape, tuple(register), tuple(lane), tuple(warp), repeats_of(shape, core, (1, 0)))
 
 
 def vector_load_layout(layout: Layout, axis: int, size: int) -> Layout | None:
-    """The layout of wide loads of a tile that is to lie in quads.
+    """The layout of wide loads of a tile whose final layout has quads.
 
-    None where it is not to lie in quads, or gains nothing.
+    None where the final layout has no quads, or wide loads gain nothing.
 
     Args:
-        layout: the layout that the tile is to have.
+        layout: the final layout of the tile.
         axis: the axis along which it is contiguous in memory.
         size: bytes of an element.
 
@@ -215,10 +219,7 @@ def vector_load_layout(layout: Layout, axis: int, size: int) -> Layout | None:
 
 
 def swapped_bits(source: Layout, target: Layout) -> list[tuple[int, Basis, Basis]]:
-    """The bits of a lane's number that differ.
-
-    With each bit, its basis in the source and its basis in the target.
-    """
+    """The bits of a lane's number whose bases differ, each with its two bases."""
     pairs = enumerate(zip(source.lane, target.lane, strict=True))
     return [(bit, old, new) for bit, (old, new) in pairs if old != new]
 
@@ -226,7 +227,7 @@ def swapped_bits(source: Layout, target: Layout) -> list[tuple[int, Basis, Basis
 def parts_of(columns: int, least: int, pieces: int) -> int:
     """The number of parts of a tile's columns, for the thread blocks of a cluster.
 
-    One for each thread block if that divides the columns; else as many as there are multiples of `least`.
+    There is one for each thread block if that divides the columns; else there are as many as multiples of `least`.
 
     Args:
         columns: columns of the tile.
@@ -241,7 +242,7 @@ def parts_of(columns: int, least: int, pieces: int) -> int:
 
 
 def cluster_bytes(sums: Layout, parts: int, pieces: int) -> int:
-    """Bytes that a thread block of a cluster receives: its parts of all sums."""
+    """Bytes that a thread block of a cluster receives: its parts of all blocks' sums."""
     return -(-parts // pieces) * pieces * sums.registers * sums.threads * 4 // parts
 
 

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from cutile.backend.cuda.pipeline.warp_specialised import WarpSpecialised
 
 
-# Which results TMA stores through shared memory, and how they are cut.
+# The results that TMA stores through shared memory, and their pieces.
 
 STORE_BUFFERS = 2
 """Buffers of a warp in shared memory for its stores: it writes one while TMA reads the other."""
@@ -68,7 +68,7 @@ def tma_stores_of(
     """The stores that TMA can carry out.
 
     These are stores of 16-bit tiles with the shape of an accumulator, to tensors that the kernel does not read, and
-    additions of whole accumulators. All go through the same buffers, so that all have the first one's shape there.
+    additions of whole accumulators. All stores go through the same buffers, and so have the first one's shape there.
     """
     sums = {dot.op.result: dot.accumulator for dot in dots.values()}
     joined = [op.result for op in kernel.order if isinstance(op, Cat) and len(op.result.tile.shape) == 2]
@@ -92,7 +92,7 @@ def tma_stores_of(
 def only_store_of(kernel: Kernel, loop: For, warpgroups: int) -> TmaStore | None:
     """The one store of a kernel, if TMA can carry it out in the accumulator's layout.
 
-    It stores the tile block's own tile, behind the main loop. None for any other kernel.
+    It stores the tile block's own tile, after the main loop. None for any other kernel.
     """
     stores = [op for op in kernel.order if isinstance(op, StoreMut)]
     if len(stores) != 1 or stores[0] not in kernel.function.body.operations or _is_unfit(kernel, stores[0]):
@@ -282,7 +282,7 @@ class Epilogue:
     def store_columns(
         self, store: TmaStore, value: Value, index: Sequence[Value], piece: int, layout: Layout, *, packed: bool = False
     ) -> None:
-        """Have TMA store columns, of which `piece` is the first.
+        """Have TMA store columns, in pieces that are numbered from `piece` on.
 
         `packed`: the value is in words of two elements of 16 bits.
         """
@@ -400,7 +400,7 @@ class DelayedStore:
         builder, tiles = self._walk.builder, self._walk.tiles
         # Ahead of a thread block's first tile no result waits.
         waits = builder.value(Ne(x=tiles.number, y=tiles.first))
-        last = self._place_of(self._pieces - 1, start, step)
+        last = self._iteration_of(self._pieces - 1, start, step)
         few, enough = (builder.value(compare(x=last, y=stop)) for compare in (Ge, Lt))
 
         def write() -> None:
@@ -419,7 +419,7 @@ class DelayedStore:
         owed, builder, pieces = self._owed, self._walk.builder, self._pieces
 
         def before(piece: int) -> Value:
-            return builder.value(Lt(x=iteration, y=self._place_of(piece, start, step)))
+            return builder.value(Lt(x=iteration, y=self._iteration_of(piece, start, step)))
 
         def write_from(piece: int) -> None:
             """Write the iteration's piece, which is this one or a later one."""
@@ -431,10 +431,10 @@ class DelayedStore:
         def write_if_owed() -> None:
             builder.branch(owed, lambda: write_from(0))
 
-        # Nothing in the iterations before the first piece's, and nothing in those behind the last one's.
+        # Iterations before that of the first piece store nothing, and neither do iterations after that of the last.
         builder.branch(before(0), None, lambda: builder.branch(before(pieces), write_if_owed))
 
-    def _place_of(self, piece: int, start: Value, step: Value) -> Value:
+    def _iteration_of(self, piece: int, start: Value, step: Value) -> Value:
         """The value of the loop's variable in the iteration that writes a piece."""
         builder = self._walk.builder
         return builder.value(Add(x=start, y=builder.value(Mul(x=step, y=builder.constant(FIRST_ITERATION + piece)))))

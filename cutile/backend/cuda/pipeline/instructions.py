@@ -7,17 +7,14 @@ from cutile.backend.cuda.pipeline.accumulators import THREE_WARPGROUP_ROWS, THRE
 from cutile.backend.cuda.pipeline.operand import lies_across
 from cutile.backend.cuda.smem_layout import STEP_BYTES, WARPGROUP, WGMMA_ROWS
 from cutile.backend.cuda.target import Lack, Refused, require, undivided, would_hold
-from cutile.backend.cuda.wgmma_instructions import MmaAtom, atom_of, columns_fit, padded_columns
+from cutile.backend.cuda.wgmma_instructions import MAX_COLUMNS, MmaAtom, atom_of, columns_fit, padded_columns
 from cutile.dtypes import f32, i32
 from cutile.ir.core import Op, Value
 from cutile.ops.matmul import Mma
 
-MAX_COLUMNS = 256
-"""Columns of one `wgmma`: the most that PTX has (PTX ISA, "wgmma.mma_async")."""
-
-# Registers of a thread. What these leave of them is for addresses, counters and what the epilogue converts.
+# Registers of a thread. The registers beyond these limits are for addresses, counters and values of the epilogue.
 MAX_SUMS = 128
-"""Accumulator registers: those of 128 x 256 elements over two warpgroups."""
+"""Accumulator registers: as many as 128 x 256 elements take in two warpgroups."""
 MAX_SIMT_SUMS_OF_ONE = 32
 """Accumulator registers of a SIMT product up to which one warpgroup has a tile to itself."""
 MAX_SUMS_AND_FRAGMENT = 144
@@ -26,9 +23,9 @@ MAX_SUMS_TWICE = 96
 """Accumulator registers beside which there is room for as many again."""
 MAX_PARTIAL_SUMS = 64
 """Registers of partial accumulators: half of `MAX_SUMS`, which may be full beside them."""
+# The tensor cores add them up in some 14 bits, so that the error grows with their number.
 MAX_PROMOTE_DEPTH = 512
-"""Elements of K that the tensor cores add up, in some 14 bits, before their sum is added to one in f32: the error grows
-with their number."""
+"""Elements of K whose products the tensor cores add up before the sum is added to the accumulator in f32."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +34,10 @@ class Instructions:
 
     Attributes:
         atom: the kind of `wgmma`; None for a SIMT product.
-        rows, columns: of the accumulator.
-        warpgroups: that share the tile: its rows, or the columns of 64 rows.
-        a_from_registers: whether the left operand lies across K, and threads read it.
-        promotes: whether there are partial accumulators: the tensor cores add products of 8-bit floats in fewer bits
+        rows, columns: extents of the accumulator.
+        warpgroups: the number of warpgroups that share the tile: its rows, or the columns of 64 rows.
+        a_from_registers: whether the left operand lies across K, so that threads read it from shared memory.
+        promotes: whether there are partial accumulators. The tensor cores add up products of 8-bit floats in fewer bits
             than f32 has.
     """
 
@@ -67,7 +64,8 @@ class Instructions:
     def promotion(self, depth: int, *, by_iterations: bool) -> tuple[int, int]:
         """Columns of a partial accumulator, and iterations after which it is added.
 
-        One of the two is 0, and both are without partial accumulators. As many as a thread has registers for.
+        At least one of the two is 0; without partial accumulators both are. The columns are as many as a thread has
+        registers for.
 
         Args:
             depth: elements of K in an iteration.
@@ -107,27 +105,28 @@ def instructions_of(product: Mma, definitions: Mapping[Value, Op]) -> Instructio
         raise Refused(why, Lack.K_MAJOR)
     if atom is None:
         groups = 1 if rows * columns <= WARPGROUP * MAX_SIMT_SUMS_OF_ONE else 2
-    else:  # few rows are multiplied as columns, and these may be 1 or 20
+    else:  # a product of few rows is swapped: the rows are its columns here, and may be 1 or 20
         columns = padded_columns(columns)
         groups = _groups(rows, columns, atom)
     promotes = atom is not None and atom.promotes and not product.use_fast_acc
-    how = Instructions(atom, rows, columns, groups, a_from_registers, promotes)
-    require(how.sums <= MAX_SUMS, would_hold(how.sums, f", and has registers for {MAX_SUMS}"))
+    instructions = Instructions(atom, rows, columns, groups, a_from_registers, promotes)
+    sums = instructions.sums
+    require(sums <= MAX_SUMS, would_hold(sums, f", and has registers for {MAX_SUMS}"))
     if a_from_registers:
-        if how.promotes and how.sums > MAX_SUMS_TWICE:
-            raise Refused(would_hold(how.sums, f" twice, and has registers for {MAX_SUMS_TWICE}"))
-        held = how.sums + fragment_registers(rows, depth_bytes, groups)
+        if promotes and sums > MAX_SUMS_TWICE:
+            raise Refused(would_hold(sums, f" twice, and has registers for {MAX_SUMS_TWICE}"))
+        held = sums + fragment_registers(rows, depth_bytes, groups)
         most = MAX_SUMS_AND_FRAGMENT
         require(held <= most, would_hold(held, f" and operands, and has room for {most}"))
     require(depth_bytes % STEP_BYTES == 0, f"a depth of {depth} is no whole number of steps", Lack.STEPS_OF_K)
-    return how
+    return instructions
 
 
 def _groups(rows: int, columns: int, atom: MmaAtom) -> int:
     """The warpgroups that share a tile."""
     require(rows % WGMMA_ROWS == 0, f"a tile of {rows} rows is no whole number of {WGMMA_ROWS}", Lack.ROWS)
     step = "16" if atom.sums is i32 and columns > 32 else "8"  # as `columns_fit` asks
-    # Two warpgroups have half of the columns each where 64 rows have more than one instruction takes.
+    # Where 64 rows have more columns than one instruction takes, two warpgroups have half of the columns each.
     halved = rows == WGMMA_ROWS and columns > MAX_COLUMNS
     groups = 2 if halved else {WGMMA_ROWS: 1, THREE_WARPGROUP_ROWS: THREE_WARPGROUPS}.get(rows, 2)
     fit = columns_fit(atom, columns // groups if halved else columns)

@@ -1,4 +1,4 @@
-"""A kernel that is being planned, and what warp-specialised plans require of it.
+"""A kernel that is being planned, and the requirements of warp-specialised plans.
 
 If a requirement does not hold, the kernel has no such plan. The lowered IR keeps the requirement's text as the reason.
 """
@@ -61,8 +61,8 @@ class Kernel:
     def guards(self) -> frozenset[Op]:
         """Its assertions, and the branches around nothing else.
 
-        The producer makes them, and not the consumers. It has the numbers anyway. A failed assertion is a call, and a
-        function with a call waits for each product before it begins the next (the linker's remark C7510).
+        The producer makes them, and not the consumers. It has the numbers anyway. A failed assertion is a call, and
+        code with a call waits for each product before it begins the next (the linker's remark C7510).
         """
         return frozenset(op for op in self.order if only_asserts(op))
 
@@ -80,9 +80,9 @@ class Kernel:
         return [op for op in operations[: operations.index(loop)] if op not in self.guards]
 
     def writes_ahead(self, loop: Op) -> bool:
-        """Whether it writes ahead of a loop in its body.
+        """Whether the kernel writes ahead of a loop in its body.
 
-        Each thread block of a tile block would do so.
+        If several thread blocks shared a tile block, each would write.
         """
         return any(op.effect > Effect.READ for op in self.ahead(loop))
 
@@ -96,7 +96,7 @@ class Kernel:
     def transposes(self, loop: Op) -> bool:
         """Whether rows of a loop's accumulator are columns of the result.
 
-        They are after a swap of A and B (`swap_ab.py`).
+        That is so after a swap of A and B (`swap_ab.py`).
         """
         return any(isinstance(op, Permute) and op.x in loop.results for op in self.behind(loop))
 
@@ -114,6 +114,6 @@ class Kernel:
         require(arch.name == "sm_90a", f"{arch.name} has no warp group products (sm_90a has)", Lack.ARCHITECTURE)
         # A persistent thread block takes many tile blocks, in the order of the tile scheduler.
         require(not (why := why_linear(self.function)), f"tile blocks keep their order: {why}", Lack.ANY_ORDER)
-        # The producer loads ahead of the consumers' stores. Only in unsafe kernels may both be of one memory.
+        # The producer loads ahead of the consumers' stores. Only in unsafe kernels may both access the same memory.
         safe = not (self.stores_views and self.function.facts.get("unsafe", False))
         require(safe, "what is stored by address may be what is loaded ahead", Lack.NO_ADDRESSES)

@@ -35,13 +35,14 @@ if TYPE_CHECKING:
 
 
 Values = Sequence[Value]
-# Adds the operations of a block, and returns the further values that the block carries (`Nests._block`).
+# A function that adds the operations of a block, and returns the further values that the block carries
+# (`Nests._block`).
 Inside = Callable[[], Values] | None
 NOTHING: Mapping[Value, Value] = {}  # a default of parameters, never changed
 MAX_AHEAD_DEPTH = 64
 """Depth of a first product that is begun an iteration ahead. With a greater depth it gains nothing, and spills."""
 MAX_UNDEF_SUMS = 112
-"""Accumulator registers of a thread that may be live always, beside a left operand or an epilogue in one piece."""
+"""Accumulator registers of a thread that may be live throughout, beside a left operand or an epilogue in one piece."""
 
 
 @dataclass
@@ -50,7 +51,8 @@ class Nests:
 
     Attributes:
         walk: the lowering of the role.
-        products: those of the consumers; None for the producer, whose loops carry only the scalars that it needs.
+        products: the products of the consumers; None for the producer, whose loops carry only the scalars that it
+            needs.
     """
 
     walk: WarpSpecialised
@@ -76,7 +78,7 @@ class Nests:
             self._finish(op, If(condition=context.lowered[op.condition], then=then, orelse=orelse))
 
     def _used(self, op: Op) -> list[int]:
-        """The pipelines whose stages are counted inside."""
+        """The pipelines whose stages are counted inside a nest, by number."""
         inside = {nested for block in op.regions for nested in block.walk()}
         used = {group.pipeline for load, group in self.walk.plan.groups.items() if load in inside}
         verdict = self.walk.plan.verdict
@@ -100,7 +102,8 @@ class Nests:
             op: the nest.
             source: its block, in the kernel.
             late: placeholders for further values that the block carries, beside those of the kernel and the counters.
-            inside: adds the operations, and returns the further values at the end; None adds those of `source` alone.
+            inside: adds the operations, and returns the further values at the end; None adds the operations of `source`
+                and no further values.
         """
         context, pipelines, used, places = self.walk, self.walk.pipelines, self._used(op), self._places(op)
         # 1 for the variable of a `For`, 0 for a `While`. The blocks of an `If` have no arguments.
@@ -145,7 +148,7 @@ class Nests:
         - `_iterations`: one iteration after the other. The producer's loops are all of this kind.
         - `_promoted`: products add to partial accumulators.
         - `_overlapped`: products are under way in the next iteration. The first one replaces undefined registers.
-        - `_overlapped`: the same, and the first product adds to what the loop begins with.
+        - `_overlapped`: the same, but the first product adds to the accumulator that the loop begins with.
         """
         ahead = None if self.products is None else self._first_ahead(op)
         if self.products is not None and ahead is not None:
@@ -174,12 +177,12 @@ class Nests:
         Args:
             op: the loop.
             bounds: its lowered start, stop and step.
-            carried: the first values of those that it carries.
-            more: the first values of further carried values, by placeholder.
+            carried: the initial values that it carries.
+            more: the initial values of further carried values, by placeholder.
             inside: adds the operations of an iteration; see `_block`.
 
         Returns:
-            The further values behind the loop.
+            The further values after the loop.
         """
         context, (start, stop, step) = self.walk, bounds
         before = [context.pipelines.counters[number] for number in self._used(op)]
@@ -188,7 +191,7 @@ class Nests:
         return self._finish(op, For(start=start, stop=stop, step=step, carried=begin, body=body))
 
     # Loops that end in an addition to memory. The addition waits at a fence until its tile is in shared memory. The
-    # tensor cores would be idle there, so the next iteration's first product begins ahead of the fence.
+    # tensor cores would be idle meanwhile. So the next iteration's first product begins ahead of the fence.
 
     def _first_ahead(self, op: For) -> Dot | None:
         """The product that an iteration may begin for the next one.
@@ -224,7 +227,7 @@ class Nests:
         runs, counter = builder.value(Lt(x=start, y=stop)), pipelines.counters[number]
         carried = [self._initial(op, at) for at in self._places(op)]
         builder.branch(runs, lambda: pipelines.wait(number, counter))
-        # Without an iteration the counter is -1: no stage was waited for, and the product is of anything.
+        # Without an iteration the counter is -1: no stage was waited for, and the operands are any bytes in the stages.
         products.begin_ahead(dot, builder.value(Select(condition=runs, x=counter, y=builder.constant(-1))))
         products.settle_all()
         first = context.lowered[sums]
@@ -271,7 +274,7 @@ class Nests:
             induction = context.lowered[op.induction]
             later = builder.value(Ne(x=induction, y=start))  # not the first iteration
             # `later` predicates the addition: the first iteration's products replace the accumulator. The products do
-            # not count stages, which is done once below, behind all of them.
+            # not count stages, which is done once below, after all of them.
             products.added, products.counts = (later,) if replaces else (), False
             context.run_block(op.body, keep=True)
             products.added, products.counts = (), True
@@ -289,7 +292,7 @@ class Nests:
             builder.add(ops.OrderBarrierArrive(pipelines.more_barriers))
         products.settle_loop(op, op.body.terminator.operands)
         ran = builder.value(Lt(x=start, y=stop))
-        # Without an iteration, the late values are computed here. If there was one, its stages are released here.
+        # Without an iteration, the late values are computed here. Otherwise the last iteration's stages are released.
         indices.settle(indices.computed(ran, numbers, context.tiles.number))
         for number in multiplied:
             pipelines.release_before(number, pipelines.counters[number], ran)
@@ -315,8 +318,8 @@ class Nests:
         """Add the loop with partial accumulators.
 
         The tensor cores add `promote_interval` iterations to a partial accumulator, which is then added to the
-        accumulator in f32. Of two warpgroups the second one has half as many iterations the first time. From there on
-        one warpgroup multiplies while the other one waits for its products and adds them.
+        accumulator in f32. Of two warpgroups, the second one has half as many iterations in its first interval. From
+        there on, one warpgroup multiplies while the other one waits for its products and adds them.
 
         The first product of an interval replaces the partial accumulator of the interval before. Undef registers in its
         place would be live for the whole kernel: ptxas keeps them so.
@@ -325,8 +328,8 @@ class Nests:
         interval, sums = context.plan.dot.promote_interval, self._initial(op, 0)
         interval_step = builder.value(Mul(x=step, y=builder.constant(interval)))
         fewer, begin = interval // context.plan.warpgroups, start
-        # The second warpgroup's first interval begins `fewer` iterations ahead of the loop, and those are left out
-        # below (`within`). A loop without iterations begins at its start, so that it has no interval.
+        # The second warpgroup's first interval begins `fewer` iterations ahead of the loop. These iterations are left
+        # out below (`within`). A loop without iterations begins at its start, so that it has no interval.
         if context.plan.warpgroups > 1 and fewer:
             iterations = builder.value(Mul(x=builder.value(ops.WarpgroupIndex()), y=builder.constant(fewer)))
             earlier = builder.value(Sub(x=start, y=builder.value(Mul(x=iterations, y=step))))
@@ -369,7 +372,7 @@ class Nests:
         return bool(dots) and by_warpgroups and chained and apart and loads <= set(body)
 
     def _initial(self, op: For, at: int) -> Value:
-        """The first value of what a loop carries.
+        """The initial value of a variable that a loop carries, by its position.
 
         An accumulator of products passes an optimisation barrier. Without it, LLVM sees that the accumulator starts as
         a constant, and computes the constant anew where it could have kept the registers that wgmma adds to.

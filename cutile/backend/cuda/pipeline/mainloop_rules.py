@@ -67,8 +67,8 @@ from cutile.ops.shape import Broadcast, Permute, Reshape
 CLUSTERS = (1, 2, 4, 8)
 """Thread blocks of a cluster: powers of two up to 8, the most that every device takes."""
 DELAYED_WARPGROUPS = 2
-"""Warpgroups that share a tile with a delayed epilogue. One warpgroup has small tiles, of which a thread block has one,
-and no next one to delay it to. Three warpgroups have no registers left."""
+"""Warpgroups that share a tile with a delayed epilogue. One warpgroup has small tiles: a thread block has a single one,
+and no next one to delay its result to. Three warpgroups have no registers left."""
 MAX_DELAYED_SUBTILES = 4
 """Subtiles of a delayed result. Each is stored under a product of its own, and is some hundred instructions there."""
 MAX_DELAYED_SUMS = 128
@@ -79,16 +79,16 @@ runs at 0.985 of the speed; in parts, 32 x 2048 x 8192 runs at 1.019."""
 PINGPONG_WARPGROUPS = 2
 """Warpgroups of a ping-pong kernel: the order barriers hand the tensor cores from one to the other."""
 PINGPONG_WARPS = 4
-"""Warps that the author asks for (`num_worker_warps`) to have ping-pong: those of one tile block."""
-# `stmatrix` writes so many columns of a warp's rows to shared memory at once. The epilogue of a ping-pong kernel has
-# subtiles of no more, so that nothing spills.
+"""Warps that the author asks for (`num_worker_warps`) to have ping-pong: the warps of one tile block."""
+# `stmatrix` writes 16 columns of a warp's rows to shared memory at once. In a ping-pong kernel the subtiles of the
+# epilogue have no more columns, so that nothing spills.
 STMATRIX_COLUMNS = NARROW_COLUMNS = 16
 MAX_PINGPONG_SUMS = (192, 112, 0)
-"""Accumulator registers of a thread of a ping-pong kernel, without spills: with conversions alone behind the main loop;
+"""Accumulator registers of a thread of a ping-pong kernel, without spills: with conversions alone after the main loop;
 with another epilogue, on all columns at once; with partial accumulators, for which there is no room."""
 MAX_THREE_WARPGROUP_SUMS = (100, 80, 64)
-"""The same of three warpgroups. The four warpgroups of the block are launched with 128 registers a thread, and those of
-one instruction have to fit into these. The epilogue has the 160 that a consumer thread then takes over."""
+"""The same of three warpgroups. The four warpgroups of the block are launched with 128 registers a thread, into which
+the registers of one instruction have to fit. The epilogue has 160, since a consumer thread takes over some."""
 
 _BY_ELEMENT = (Constant, Broadcast, Permute, Reshape, LoadTile, LoadMut, StoreMut, TensorDim)
 
@@ -142,7 +142,7 @@ class _Rules:
         kernel, loop, product, instructions = self.kernel, self.loop, self.product, self.instructions
         warpgroups = instructions.warpgroups
         pingpong = self._asks_for_pingpong()
-        operands = [operand_of(value, axis, kernel, loop) for value, axis in ((product.a, 1), (product.b, 0))]
+        operands = [operand_of(value, k_axis, kernel, loop) for value, k_axis in ((product.a, 1), (product.b, 0))]
         alone = bool(kernel.guards) or kernel.stores_views or kernel.writes_ahead(loop)
         tiles, left, right = self._cluster(operands, alone=alone)
         self._require_products_alone((left, right))
@@ -194,7 +194,7 @@ class _Rules:
 
     @property
     def _counts_in_i32(self) -> bool:
-        """Whether the loop counts in i32, in which plans compute with iterations."""
+        """Whether the loop counts in i32, as plans that compute with iterations do."""
         return self.loop.start.tile.dtype is i32
 
     def _require_products_alone(self, operands: Sequence[Operand]) -> None:
@@ -215,15 +215,15 @@ class _Rules:
     def _cluster(self, operands: Sequence[Operand], *, alone: bool) -> tuple[Tiles, Operand, Operand]:
         """The clusters and order of tile blocks, and the left and right operands.
 
-        An operand that a cluster shares says how many blocks load a part of it each.
+        For an operand that a cluster shares, `shared` is the number of blocks that load a part each.
 
         Without the option `num_cta_in_cga` blocks share nothing. On an H200, sharing was within the noise for products
         of bf16 at 4096 to 16384 cubed, and cost 2 % at 2048.
 
         Args:
             operands: the left and the right operand.
-            alone: whether a thread block must be in no cluster. The last block of a cluster may have no tile block: it
-                runs the kernel all the same, and neither its assertions nor its stores may have an effect.
+            alone: whether a thread block must be in no cluster. The last block of a cluster may have no tile block, and
+                runs the kernel all the same. Its assertions and its stores at any place would then have effects.
         """
         for operand in operands:
             require(not operand.steps and operand.merged == 1, "an operand's tiles do not lie side by side in a matrix")
@@ -233,19 +233,20 @@ class _Rules:
         lead = min(1, max(operand.lead for operand in operands))
         blocks = 1 if alone else self.options.num_cta_in_cga or 1
         require(blocks in CLUSTERS, asked_for(Lack.CLUSTER, blocks, "; 1, 2, 4 or 8 share operands"))
-        # The axes along which tile blocks may share. Of few rows there is one tile: no other block needs its columns.
+        # The axes along which tile blocks may share. With few rows there is one row of tiles, and blocks are neighbours
+        # only along the columns.
         grid = ([lead + 1] if swaps_ab(rows, columns) else [lead, lead + 1]) * (blocks > 1)
         axes = {x: block_axes((*x.index, *self.loop.bounds), self.kernel.definitions) for x in operands}
         # Operands that blocks along an axis of the grid share, since their tiles are the same along it.
         sharing = [(x, axis) for x in operands for axis in grid if axis not in axes[x] and x.smem_layout.split(blocks)]
-        # The larger operand is shared; of equal ones, the one that blocks along the later axis of the grid share.
+        # The larger operand is shared; of two equal ones, the one that blocks along the later axis of the grid share.
         shared, along = max(sharing, key=lambda pair: (pair[0].smem_layout.nbytes, pair[1]), default=(None, 0))
         left, right = (replace(x, shared=blocks) if x is shared else x for x in operands)
         grouped = square_group(rows, columns, blocks if shared and along == lead else 1)
         return Tiles(blocks if shared else 1, along, rows=lead, columns=lead + 1, grouped=grouped), left, right
 
     def _accumulator(self, left: Operand, right: Operand) -> Layout:
-        """The layout of the accumulator, if the warpgroups share a tile."""
+        """The accumulator's layout without ping-pong: the warpgroups share a tile."""
         (rows, columns), instructions = self.product.acc.tile.shape, self.instructions
         groups = instructions.warpgroups
         if instructions.atom is None:
@@ -268,13 +269,13 @@ class _Rules:
     def _require_held(
         self, owner: str, limits: Sequence[int], accumulator: Layout, holds: Callable[[Layout], bool], computes: bool
     ) -> None:
-        """Require that ping-pong or three warpgroups hold all tiles.
+        """Require that the warpgroups of ping-pong, or three warpgroups, hold all tiles.
 
-        These are the accumulator, and the tiles ahead of the main loop and of the epilogue.
+        All tiles are the accumulator, and those ahead of the main loop and in the epilogue.
 
         Args:
             owner: the warpgroups, for the refusal.
-            limits: the most accumulator registers of a thread. Three numbers: with conversions alone behind the main
+            limits: the most accumulator registers of a thread. Three numbers: with conversions alone after the main
                 loop; where the epilogue `computes`; with partial accumulators.
             accumulator: the layout of the accumulator.
             holds: whether these warpgroups hold every element of a tile of some layout.
@@ -298,7 +299,7 @@ class _Rules:
     def _asks_for_pingpong(self) -> bool:
         """Whether the author asks for ping-pong.
 
-        That is for the warps of one warpgroup, where two would share a tile.
+        That is done by asking for the warps of one warpgroup, where two would share a tile.
         """
         warpgroups, rows = self.instructions.warpgroups, self.product.acc.tile.shape[0]
         default, by_wgmma = 4 * warpgroups, self.instructions.atom is not None
@@ -314,7 +315,7 @@ class _Rules:
         require(not self.kernel.guards, "warp groups alone end at no assert", Lack.NO_ASSERTIONS)
         require(store is not None, "warp groups alone write by TMA, which does not store this result")
         require(tiles.cluster == 1, "warp groups alone share no operands with another block")
-        # A warpgroup passes over the stages of the other's tile block, and so has to know their number
+        # A warpgroup skips the stages of the other one's tile block, and so has to know their number
         # (`tile_scheduler.py`).
         varying = block_axes(self.loop.bounds, self.kernel.definitions)
         require(not varying, "tile blocks of warp groups alone have as many turns each")

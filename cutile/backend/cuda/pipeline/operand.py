@@ -29,10 +29,10 @@ class Operand:
             and a part of the depth are other ways to read the stage. TMA does the conversion from f32 to tf32. A
             reshape makes one axis, the matrix's rows, of all axes but the last.
         rounded: whether TMA rounds f32 to tf32.
-        shared: blocks of a cluster that need the same tile, and load a part each.
+        shared: the number of blocks of a cluster that need the same tile, and load a part each.
         first: the depth at which the product begins, where it takes a part of the tile.
-        beside: the product with whose sums threads combine this tile, which arrives with the product's operands; None
-            for operands and for other tiles.
+        beside: of a tile that threads combine with a product's sums: that product, with whose operands the tile
+            arrives. None for operands and for all other tiles.
     """
 
     load: LoadTile | LoadView
@@ -75,7 +75,7 @@ class Operand:
 
     @property
     def map(self) -> TensorMap:
-        """How TMA loads it."""
+        """The tensor map by which TMA loads it."""
         _, rows, _ = self.smem_layout.part(self.shared)
         contiguous, box = self.lead + self.axis, list(self.load.shape)
         box[contiguous] = self.smem_layout.span
@@ -110,7 +110,8 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
     require(loop is None or len(users[value]) == 1, f"the {side} operand is used twice", Lack.ONE_USE)
     load, passed = source_of(value, definitions, reads_as_it_lies)
     for op in passed:
-        require(loop is None or len(users[op.operands[0]]) == 1, f"the {side} operand is used before it is {op.name}d")
+        done = op.name + ("d" if op.name.endswith("e") else "ed")
+        require(loop is None or len(users[op.operands[0]]) == 1, f"the {side} operand is used before it is {done}")
     along = k_axis if sum(isinstance(op, Permute) for op in passed) % 2 == 0 else 1 - k_axis
     first = _first_depth(passed, k_axis, definitions)
     require(loop is None or not any(isinstance(op, Extract) for op in passed), f"a part of the {side} operand is taken")
@@ -135,7 +136,7 @@ def operand_of(value: Value, k_axis: int, kernel: Kernel, loop: For | None = Non
 
 
 def _first_depth(passed: Iterable[Op], k_axis: int, definitions: Mapping[Value, Op]) -> int:
-    """The depth at which the part of a tile begins that a product takes.
+    """The depth at which the part of a tile that a product takes begins.
 
     Raises:
         Refused: the part is not known when the kernel is compiled, or is not one of the tile's depth.
@@ -153,7 +154,7 @@ def _first_depth(passed: Iterable[Op], k_axis: int, definitions: Mapping[Value, 
 
 
 def require_tma(load: LoadTile | LoadView, kernel: Kernel, whose: str) -> TensorType:
-    """The tensor of a load, which TMA can carry out.
+    """The tensor of a load, if TMA can carry the load out.
 
     Raises:
         Refused: TMA cannot load it.
@@ -177,7 +178,8 @@ def require_tma(load: LoadTile | LoadView, kernel: Kernel, whose: str) -> Tensor
 def reads_as_it_lies(op: Op) -> bool:
     """Whether an operation is only another way to read a tile that TMA loads.
 
-    A reshape is, if it makes one axis of all axes but the last: a matrix's rows. A vector is no matrix in memory.
+    A reshape is another way if it makes one axis of all axes but the last: a matrix's rows. A vector is no matrix in
+    memory.
     """
     if isinstance(op, Reshape):
         return len(op.shape) == 2 <= len(op.x.tile.shape) and op.shape[1] == op.x.tile.shape[-1]

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 VERDICT_STAGES = 2
-"""Stores that the producer may be ahead of: while the results of one tile are stored, loads of the next go on."""
+"""Stores by which the producer may be ahead: while the results of one tile are stored, loads of the next go on."""
 TILE_STAGES = 2
 """Numbers of tile blocks on their way: consumers may still read one while the producer sends the next."""
 WARPS_PER_WARPGROUP = 4
-"""Warps of a warpgroup. Each arrives for itself: it has read a tile block's number, or issued all its products."""
+"""Warps of a warpgroup. Each arrives by itself, when it has read a tile block's number or issued all its products."""
 
 
 class Pipelines:
@@ -46,12 +46,12 @@ class Pipelines:
         values: the pipelines.
         buffers: the buffers of each pipeline.
         counters: the counter of each pipeline, in the role that is being lowered.
-        flag: the word that is set when an assertion of the thread block fails; None if it asserts nothing.
+        flag: the word that is set when an assertion of the thread block fails; None if the kernel asserts nothing.
         tiles: the pipeline that tells consumers of the next tile block, where the producer takes tile blocks.
         numbers: the stages of `tiles`: numbers of tile blocks.
         written: the buffers that consumers write operands to, by layout.
         staging: shared memory for results on their way to TMA, and for the sums that a cluster sends.
-        more_barriers: the barriers besides those of pipelines.
+        more_barriers: the barriers that belong to no pipeline.
     """
 
     staging: Value
@@ -112,7 +112,7 @@ class Pipelines:
         context.builder.add(BarriersStart(tuple(op.result for op, _ in barriers), cluster=plan.clustered))
 
     def _reserve_buffers(self, number: int) -> list[Value]:
-        """The buffers of a pipeline. A stage has all of them, one behind the other."""
+        """The buffers of a pipeline. A stage has a tile of each, one after the other."""
         plan, context = self._walk.plan, self._walk
         stages, nbytes = plan.stages[number], plan.stage_bytes(number)
         place = context.smem.reserve(stages * nbytes)
@@ -131,7 +131,7 @@ class Pipelines:
         return self._named(buffer, f"{name}_buffer")
 
     def _scratch(self, nbytes: int, name: str) -> Value:
-        """Shared memory of its own."""
+        """Shared memory with a place of its own."""
         scratch = Scratch(nbytes=nbytes)
         self._walk.smem.share(scratch, self._walk.smem.reserve(nbytes))
         return self._named(scratch, name)

@@ -1,11 +1,11 @@
 """The plan of a warp-specialised kernel (sm_90a).
 
-How its products are made: instructions, buffers, pipelines, roles.
+It says how the products are made: instructions, buffers, pipelines, roles.
 
-Every product becomes `wgmma`. The producer warp loads operands to shared memory, by TMA; a left operand that is
-computed comes from registers. Some loads arrive together, as the buffers of one pipeline: the operands of a product,
-the tiles that threads combine with its accumulator, and the operands of products that share one of these. Loads in
-loops run ahead by the pipeline's stages.
+A product becomes `wgmma`, or fused multiply-adds for f32 (`Dot.simt`). The producer warp loads operands to shared
+memory, by TMA. A left operand that is computed comes from registers. Some loads arrive together, as the buffers of one
+pipeline: the operands of a product, the tiles that threads combine with its accumulator, and the operands of products
+that share one of these. Loads in loops run ahead by the pipeline's stages.
 
     q = load(...)                        pipeline of q, 1 stage
     for k in a..b:
@@ -34,15 +34,15 @@ from cutile.ops.view import StoreView
 BARRIER_BYTES = 8
 """Bytes of a barrier in shared memory (PTX ISA, "Size and alignment of mbarrier object")."""
 WARP_ROWS = 16
-"""Rows that one warp has of every 64 of a result (PTX ISA, "Register Fragments")."""
-# Threads are launched with 65536 registers shared equally, in multiples of 8: 168 each in three warpgroups, 128 in
-# four. What the producer's warpgroup gives up, the consumers take over (`setmaxnreg`). In two warpgroups 255, the most
-# that a thread can have, fit anyway.
+"""Rows that one warp has of each 64 rows of a result (PTX ISA, "Register Fragments")."""
+# The 65536 registers are shared equally among the threads at launch, in multiples of 8: 168 each in three warpgroups,
+# 128 in four. The consumers take over the registers that the producer's warpgroup gives up (`setmaxnreg`). In two
+# warpgroups every thread has 255 anyway, the most that it can have.
 REGISTERS = {1: (0, 0), 2: (40, 232), 3: (32, 160)}
 """Registers of a producer thread and of a consumer thread, by consumer warpgroups; 0 leaves the number as launched."""
-# Like (40, 232), 504 registers for three threads, which are launched with 168 each. The producer's part was raised with
-# clusters that share operands by multicast. Products of the library spill with neither pair, and no page has the times
-# of both.
+# Like (40, 232) these are 504 registers for one thread of each warpgroup, which are launched with 168 each. The
+# producer's part was raised with clusters that share operands by multicast. Products of the library spill with neither
+# pair, and no page has the times of both.
 MAINLOOP_REGISTERS = (56, 224)
 """The same of two consumer warpgroups that share the tiles of a main loop."""
 WRITING_REGISTERS = (24, 240)
@@ -75,11 +75,12 @@ class Dot:
         accumulator: the layout of its accumulator.
         fresh: whether the accumulator begins at zero with this product.
         simt: whether f32 is multiplied by fused multiply-adds, in place of the tensor cores.
-        a_from_registers: whether the left operand lies across K, and is read by threads (`accumulators.py`).
-        promote_columns: columns of a partial accumulator; 0 where the tensor cores add to the accumulator.
-        promote_interval: iterations that a partial accumulator adds up; 0 for all.
+        a_from_registers: whether the left operand lies across K in shared memory, and is read by threads
+            (`accumulators.py`).
+        promote_columns: columns of a partial accumulator that is added within each product; 0 for none.
+        promote_interval: iterations after which a partial accumulator of all columns is added; 0 for none.
         written: its left operand, where that is computed and goes through shared memory.
-        over: the dead sums of another product, whose registers this accumulator takes over; None for none.
+        over: the dead sums of another product, whose registers this accumulator takes over; None where it has its own.
         neighbours: columns of a computed left operand that a lane has side by side.
     """
 
@@ -113,7 +114,7 @@ class Dot:
 
     @property
     def left_k_major(self) -> bool:
-        """Whether the axis of the left operand that is contiguous in shared memory is K."""
+        """Whether the left operand is contiguous along K in shared memory."""
         loaded = self.left or self.written
         return loaded is None or loaded.smem_layout.k_major
 
@@ -131,7 +132,7 @@ class Group:
     Attributes:
         operands: the loaded operands, in the order of the products.
         pipeline: the number of the pipeline.
-        within: whether all their readers stand in the same block.
+        within: whether all their readers stand in the same block as the loads.
         first, last: the first and the last load, in the order of the program.
         ahead: whether the producer begins all loads where the first one stands, ahead of the block's other operations.
     """
@@ -146,18 +147,18 @@ class Group:
 
 @dataclass(frozen=True)
 class TmaStore:
-    """A store that TMA does, by way of shared memory.
+    """A store by TMA, through shared memory.
 
     Each warp stores some columns of its rows at a time.
 
     Attributes:
         op: the store.
         value: the stored tile, as a matrix.
-        box: the box that one warp stores at a time, in the tensor's axes: some columns of 16 of the matrix's rows.
+        box: the box that one warp stores at a time, in the tensor's axes: some columns of 16 rows of the matrix.
         passed: the reshape of the matrix's rows to several axes of the tensor, if any. It needs no instruction.
         layout: the layout of the matrix.
         buffers: buffers of a warp in shared memory.
-        transposed: whether the matrix's columns lie as an accumulator's rows do, so that a warp has 16 columns.
+        transposed: whether the matrix is a transposed accumulator, so that a warp has 16 of its columns.
     """
 
     op: StoreMut | StoreView | AddTile
@@ -181,7 +182,7 @@ class TmaStore:
 
     @property
     def span(self) -> int:
-        """Columns that a warp stores at a time; rows, of a transposed matrix."""
+        """Columns that a warp stores at a time; for a transposed matrix, rows."""
         return self.box[0] if self.transposed else self.box[-1]
 
     @property
@@ -192,7 +193,7 @@ class TmaStore:
 
     @property
     def map(self) -> TensorMap:
-        """How TMA stores it."""
+        """The tensor map by which TMA stores it."""
         return TensorMap(self.box, self.smem_layout.swizzle, tuple(range(len(self.box))))
 
 
@@ -206,7 +207,7 @@ class Plan:
         groups: the groups of loads, by each load.
         stages: the number of stages of each pipeline.
         operands: the operands of each pipeline, one for each of its buffers.
-        reads: the loads whose stages threads read, each with its layout there.
+        reads: the loads whose stages threads read, each with its layout in a stage.
         kept: operations between a load and a product whose results threads read too.
         anchors: operations whose results have an accumulator's layout, each with that layout.
         slice: the operations that the producer runs.
@@ -215,7 +216,7 @@ class Plan:
         stores: the stores that TMA does, by operation.
         occupancy: thread blocks that are to fit on a multiprocessor.
         tiles: the schedule of tile blocks.
-        mainloop: the loop with the only product of the kernel; None for plans of any loops of products.
+        mainloop: the loop with the only product of the kernel; None for plans of `rules.py`.
         summing: the loop that split-K may divide, since it carries only an accumulator; None where there is none.
         subtile: columns of a subtile of the epilogue; 0 for all at once.
         narrow: whether subtiles are narrower than usual, for want of registers.
@@ -279,14 +280,14 @@ class Plan:
     def verdict(self) -> int | None:
         """The number of the pipeline that tells consumers of failed assertions.
 
-        It follows those of loads. None where nothing is asserted. None for a main loop too, whose assertions are all
-        made ahead of its loads: a full stage tells that they were made.
+        It follows the pipelines of loads. None where nothing is asserted. None also for a main loop, whose assertions
+        are all made ahead of its loads: a full stage tells that they were made.
         """
         return len(self.operands) if self.guards and self.mainloop is None else None
 
     @property
     def registers(self) -> tuple[int, int]:
-        """Registers of a producer and a consumer thread; 0 leaves those as launched."""
+        """Registers of a producer and of a consumer thread; 0 leaves them as launched."""
         if self.occupancy > 1:  # thread blocks share the registers, in equal parts
             return 0, 0
         if self.written and self.warpgroups == 2:
@@ -300,8 +301,8 @@ class Plan:
     def readers(self, pipeline: int) -> int:
         """The number of arrivals that release a stage of a pipeline.
 
-        One for each warpgroup, or for each warp where warps read by themselves. One in all in a ping-pong kernel, where
-        one warpgroup reads a stage.
+        There is one for each warpgroup, or for each warp where warps read by themselves. In a ping-pong kernel there is
+        one in all, since one warpgroup reads a stage.
         """
         return 1 if self.pingpong else self.warpgroups * (4 if pipeline in self.by_warps else 1)
 
@@ -312,10 +313,10 @@ class Plan:
 
     @property
     def more_barriers(self) -> int:
-        """The number of barriers besides those of pipelines.
+        """The number of barriers that belong to no pipeline.
 
-        In a ping-pong kernel the order barriers, one for each warpgroup. In a cluster that divides iterations, one that
-        counts the bytes of accumulators that arrive.
+        A ping-pong kernel has an order barrier for each warpgroup. A cluster that divides iterations has one barrier,
+        which counts the bytes of accumulators that arrive.
         """
         return self.warpgroups if self.pingpong else int(self.parts > 0)
 
@@ -363,7 +364,7 @@ class Plan:
     def skipped(self) -> frozenset[Op]:
         """Operations without an instruction of their own.
 
-        Loads into stages, and operations that only read a stored or loaded tile another way.
+        They are loads into stages, and operations that only view a stored or loaded tile in another way.
         """
         passed = {op for store in self.stores.values() for op in store.passed}
         passed.update(op for dot in self.dots.values() for operand in dot.operands for op in operand.passed)
@@ -379,10 +380,10 @@ class Plan:
     def by_warps(self) -> frozenset[int]:
         """The pipelines whose stages each warp releases for itself.
 
-        Threads read their stages, or there may be no product between the wait for a stage and its release. A product
-        ends in no warp of a warpgroup before all its warps have begun it, and so have waited for the stage. Without a
-        product, one release for all warps might let the producer fill the stage twice before a late warp waits: that
-        warp would never see the phase that it waits for.
+        Threads read their stages, or there may be no product between the wait for a stage and its release. With a
+        product, one release for all warps is enough: it ends in no warp of a warpgroup before all its warps have begun
+        it, and so have waited for the stage. Without a product, one release might let the producer fill the stage twice
+        before a late warp waits: that warp would never see the phase that it waits for.
         """
         read = loads_of(operand for dot in self.dots.values() if dot.by_warps for operand in dot.operands)
         read.update(load for load, group in self.groups.items() if load in self.reads or not group.within)

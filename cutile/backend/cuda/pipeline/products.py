@@ -1,7 +1,7 @@
 """The products of the consumers, and the stages that they read.
 
 Products end in the order in which they begin. Consumers wait for a product where its sums are read. They wait for a
-stage ahead of the first product that reads it, and release it when the last one is over.
+stage ahead of the first product that reads it, and release the stage when the last one is over.
 
 A computed left operand is packed into 32-bit words until its product: two elements of 16 bits to a word, or four of 8
 bits. As elements, which a loop may carry, each would have a register of its own.
@@ -59,7 +59,7 @@ class _Begun:
     Attributes:
         result: the product's result, in the source.
         value: its lowered sums.
-        words: the words of its left operand in registers; None where that is in shared memory.
+        words: the words of its left operand in registers; None where the operand is in shared memory.
         source: its left operand, in the source.
         uses: the stages that it reads, and the stages of the products under way that it adds to.
     """
@@ -79,10 +79,11 @@ class Products:
         walk: the lowering of the kernel.
         uses: the stages that are held, by load.
         under_way: the products that have begun, in their order.
-        added: a predicate: whether the next product adds to its accumulator, or replaces it; empty where it always
-            adds.
+        added: a predicate, by which the next product adds to its accumulator (true) or replaces it; empty where it
+            always adds.
         counts: whether a stage is counted where consumers take it; else a loop counts it at the end of its iteration.
-        ahead: the product that the iteration before has begun and waited for, until the next iteration's is begun.
+        ahead: the product that the previous iteration has begun and waited for; None once the next iteration's product
+            is begun.
         kept: the stages of `ahead`.
     """
 
@@ -102,7 +103,7 @@ class Products:
     # Stages.
 
     def name_stage(self, group: Group) -> None:
-        """Take the next stage of a group's pipeline for what its loads bring."""
+        """Take the next stage of a group's pipeline for the tiles that its loads bring."""
         loads = loads_of(group.operands)
         dots = sum(any(operand.load in loads for operand in dot.operands) for dot in self.walk.plan.dots.values())
         unread = {operand.load.result: operand for operand in group.operands if operand.load in self.walk.plan.reads}
@@ -139,12 +140,12 @@ class Products:
             self.walk.pipelines.release(use.group.pipeline, use.counter)
 
     def _is_over(self, use: _Use) -> bool:
-        return use.pending == 0 and not any(use in dot.uses for dot in self.under_way)
+        return use.pending == 0 and not any(use in begun.uses for begun in self.under_way)
 
     def release_all(self) -> None:
-        """Release the stages that loops and branches have read to the end.
+        """Release the stages that loops and branches have finished reading.
 
-        So the next tile block's loads arrive while the epilogue runs.
+        Then the next tile block's loads arrive while the epilogue runs.
         """
         over = dict.fromkeys(use for use in self.uses.values() if not use.group.within and self._is_over(use))
         self.uses = {load: use for load, use in self.uses.items() if use not in over}
@@ -170,8 +171,8 @@ class Products:
     def enter_nest(self) -> None:
         """Wait, ahead of a loop or branch, for all products and for its stages.
 
-        These are the stages that are read inside. A wait inside would be skipped where the branch is not taken, and the
-        release behind it would not.
+        Its stages are those that are read inside. Where the branch is not taken, a wait inside would be skipped, and
+        the release after the branch would not.
         """
         self.settle_all()
         for use in self.uses.values():
@@ -179,11 +180,11 @@ class Products:
                 self._wait(use)
 
     def enter_region(self, op: Op) -> None:
-        """Wait, ahead of a loop or branch without loads, for what its products read.
+        """Wait, ahead of a loop or branch without loads, for the stages of its products.
 
         If it multiplies, wait for all products under way too.
 
-        It may run no iteration, and its stages are released behind it even so: they have to be full by then.
+        A loop may run no iteration. Its stages are released after it all the same, and have to be full by then.
         """
         inside = {nested for block in op.regions for nested in block.walk()} & self.walk.plan.dots.keys()
         if inside:
@@ -210,7 +211,7 @@ class Products:
         use = _Use(self.walk.plan.groups[dot.right.load], counter, 1, {}, waited=True)
         self.uses = {**outer, dot.right.load: use}
         self.begin(dot)
-        for operand in dot.operands:  # `begin` has counted it, and counts it once more where the product stands
+        for operand in dot.operands:  # `begin` has counted this read, and counts it again where the product stands
             self.uses[operand.load].pending += 1
         self.uses = outer
 
@@ -218,7 +219,7 @@ class Products:
         """Begin a product."""
         op, context = dot.op, self.walk
         uses = list(dict.fromkeys(self.uses[operand.load] for operand in dot.operands))
-        if dot is self.ahead:  # it was begun in the iteration before, and waited for at the end of that
+        if dot is self.ahead:  # it was begun in the iteration before, which waited for it at its end
             for use in uses:
                 use.waited, use.pending = True, use.pending - 1
             self.kept = uses
@@ -242,8 +243,8 @@ class Products:
             for use in uses:
                 self.release_if_over(use)
             return
-        # The accumulator takes over registers, and always replaces their values. The predicate says so, but is computed
-        # (a stage's counter is never below 0): if the linker knew it, it would choose other registers.
+        # The accumulator takes over registers, and always replaces their values. So the predicate is always false. It
+        # is computed (a stage's counter is never below 0): if the linker knew that, it would choose other registers.
         if over is not None:
             added = (context.builder.value(Lt(x=self._counter_of(dot.right), y=context.builder.constant(0))),)
         begun = ops.Dot(
@@ -278,12 +279,13 @@ class Products:
         if earlier is not None:
             self.under_way.remove(earlier)
         if earlier is not None and earlier.words is not None and not self.under_way:
-            # Wait for the earlier one: the next left operand is computed into its registers, while this one runs.
+            # Wait for the earlier product: while this one runs, the next left operand is computed into the registers of
+            # the earlier left operand.
             value = context.add_in(ops.DotWait(value, (earlier.words,), pending=1), dot.accumulator)
             for use in earlier.uses:
                 if use not in uses:
                     self.release_if_over(use)
-        elif earlier is not None:  # this product is over when the earlier one is
+        elif earlier is not None:  # a wait for this product is one for the earlier product, too
             uses += earlier.uses
         self.under_way.append(_Begun(dot.op.result, value, words, dot.op.a, uses))
         context.lowered[dot.op.result] = value
@@ -299,16 +301,16 @@ class Products:
     def _write(self, dot: Dot, written: Written) -> list[Value]:
         """Write an operand to the next stage; return its buffer and its counter.
 
-        Each warpgroup writes a part, and its product reads all of it, so that warpgroups meet at a barrier behind the
-        writes. With two stages, all warpgroups have read the one when they meet behind the writes of the other.
+        Each warpgroup writes a part, and its product reads all of it, so that warpgroups meet at a barrier after the
+        writes. With two stages, all warpgroups have read the one when they meet after the writes of the other.
         """
         context, builder, numbers = self.walk, self.walk.builder, self.walk.plan.written_counters
         readers = {other.op.a for op, other in context.plan.dots.items() if numbers.get(op) == numbers[dot.op]}
         self.settle([begun.result for begun in self.under_way if begun.source in readers])
         counter, buffer = context.pipelines.next_stage(numbers[dot.op]), context.pipelines.written[written.smem_layout]
         write = ops.WriteOperand(self._words(written.value), buffer, counter)
-        # With one stage, all warpgroups must have read the operand before. They meet ahead of its writes, unless a
-        # reduction since the last product has a barrier already: one with a fence does (`SmemAllocator.use`).
+        # With one stage, all warpgroups must have read the previous operand. They meet ahead of the writes, unless a
+        # reduction since the last product has a barrier already: a reduction with a fence has (`SmemAllocator.use`).
         events = [op for op in builder.current.operations if isinstance(op, ops.Dot | ops.DotWait | Reduce)]
         last = [op for op in events if op.attributes.get("fence", True)][-1:]
         if context.plan.written_stages == 1 and not any(isinstance(op, Reduce) for op in last):
@@ -323,7 +325,8 @@ class Products:
     def _sums(self, dot: Dot) -> Value:
         """The accumulator that a product adds to, in its layout.
 
-        The product before may still be under way, unless its sums have another reader: this one writes their registers.
+        The product before may still be under way. If its sums have another reader, it must be over: this product writes
+        to their registers.
         """
         op, context = dot.op, self.walk
         self.settle([op.acc] if context.uses[op.acc] > 1 else [])
@@ -346,7 +349,7 @@ class Products:
         last = max((at for at, begun in enumerate(self.under_way) if begun.result in sums), default=-1)
         over, self.under_way = self.under_way[: last + 1], self.under_way[last + 1 :]
         # Where consumers write operands, they wait for the products one by one, which saves registers: at each wait the
-        # later ones of `over` may go on. Else the first wait is for all.
+        # later ones of `over` may go on. Otherwise the first wait is for all products.
         for number, begun in enumerate(over, 1):
             later = len(self.under_way) + (len(over) - number) * bool(self.walk.plan.written)
             wait = ops.DotWait(begun.value, () if begun.words is None else (begun.words,), pending=later)
@@ -417,7 +420,7 @@ def in_words(function: Function, plan: Plan) -> dict[Value, int]:
     carried = [group for op in function.walk() for group in carried_groups(op)]
     words: dict[Value, int] = {}
     for number, value in enumerate(lefts):
-        chain = {value}  # it, and what loops make one variable with it
+        chain = {value}  # and all values that loops make one variable with it
         size = 0
         while size != len(chain):
             size = len(chain)

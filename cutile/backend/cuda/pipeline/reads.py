@@ -1,6 +1,6 @@
 """Stages that threads read.
 
-They hold operands that threads need too, and small tiles beside the operands of a loop.
+They hold operands that threads need as well, and small tiles beside the operands of a loop.
 
     a = load(x, k)                 the product reads it in shared memory,
     total += sum(a * a)            and threads read the same stage
@@ -39,7 +39,7 @@ class Reads:
 
     Attributes:
         operands: the loads, each with its layout in shared memory.
-        users: of each load, the operations that take the tile from registers.
+        users: by load, the operations that take the tile from registers.
         kept: operations between a load and a product whose results threads read too.
     """
 
@@ -81,7 +81,7 @@ def _product_beside(load: Op, block: Block, kernel: Kernel, dots: Mapping[Op, Do
     for op in (op for op in block.operations if op.regions or not derived.isdisjoint(reads(op))):
         if op in dots or op in kernel.guards or op.regions or op.terminates or isinstance(op, LoadTile | LoadView):
             return None
-        # Operations that come by the sums end the search: their results are no longer the loaded tile's alone.
+        # The search ends at operations that depend on sums, too: their results are more than the loaded tile's values.
         products = sorted(work_of(op.operands, definitions).intersection(dots), key=kernel.order.__getitem__)
         product = product or (products[-1] if products else None)
         derived.update(() if products else op.results)
@@ -91,7 +91,7 @@ def _product_beside(load: Op, block: Block, kernel: Kernel, dots: Mapping[Op, Do
 def _operand(load: LoadTile | LoadView, kernel: Kernel, product: Op | None) -> Operand | None:
     """A tile that TMA loads for threads alone; None where TMA cannot load it.
 
-    A single number is loaded so only if it is combined with the sums of a `product`, and its neighbours come with it.
+    TMA loads a single number only if it is combined with the sums of a `product`. The number's neighbours come with it.
     """
     try:
         tensor, shape = require_tma(load, kernel, "a tile"), load.shape
@@ -104,7 +104,7 @@ def _operand(load: LoadTile | LoadView, kernel: Kernel, product: Op | None) -> O
     smem_layout = SmemLayout(width, length, size, k_major=True)
     fits = max(shape) <= MAX_TMA_BOX * 4 and length <= MAX_TMA_BOX and tensor.dtype.bits >= 8
     whole = (width * size) % 32 == 0 and (smem_layout.count == 1 or smem_layout.panel_bytes % COPY_LINE_BYTES == 0)
-    # Layouts count in powers of two: what a thread has past the tile's edge is read with the rest.
+    # Layouts count in powers of two: a thread's places past the tile's edge are read with the rest.
     if not (fits and whole and tensor.stable) or size * math.prod(map(round_up, shape)) > smem_layout.place_bytes:
         return None
     return Operand(load, smem_layout, tensor.unit_axis - (len(shape) - 2), beside=product)
@@ -113,7 +113,7 @@ def _operand(load: LoadTile | LoadView, kernel: Kernel, product: Op | None) -> O
 def anchors_of(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads, warpgroups: int) -> list[tuple[Op, Layout]]:
     """The layouts of left operands that threads read or compute.
 
-    It is an accumulator's. Then the same threads have a row of the operand and the row of its sums.
+    They are accumulators' layouts: the same threads then have a row of the operand and the row of its sums.
     """
     anchors: list[tuple[Op, Layout]] = []
     for dot in dots.values():

@@ -9,11 +9,11 @@
                                                  acc = mma(p, value[b - 1], acc)
 
 If a product's left operand is computed from another product's sums, the tensor cores are idle during the computation.
-In a rotated loop, the second product of an iteration and the first one of the next are under way together. The
-computation follows both (FlashAttention-3, Shah et al. 2024, section 3.2).
+In a rotated loop, the second product of an iteration and the first one of the next iteration are under way together.
+The computation follows both (FlashAttention-3, Shah et al. 2024, section 3.2).
 
-In 8 bits the second product is begun ahead of the first one. That is 1.02 times as fast; in 16 bits it would be 0.96 to
-0.99 times (`docs/benchmarks/loops/attention.md`).
+With operands of 8 bits, this iteration's second product is begun ahead of the next one's first product. That is 1.02
+times as fast; with 16 bits it would be 0.96 to 0.99 times (`docs/benchmarks/loops/attention.md`).
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -32,8 +32,8 @@ class _Cut:
     """Where a loop's body is cut in two.
 
     Attributes:
-        ahead: the first product and the operations behind its operands: run for the next iteration.
-        behind: the second product and the operations behind its right operand.
+        ahead: the first product and the operations that compute its operands, which run for the next iteration.
+        behind: the second product and the operations that compute its right operand.
         product: the second product.
         carried: the position of its result among the loop's carried values.
     """
@@ -65,8 +65,8 @@ def _cut(loop: For) -> _Cut | None:
     first, second = products
     definitions = {value: op for op in operations for value in op.results}
     ahead, behind = work_of([*first.operands], definitions), work_of([second.b], definitions)
-    # Both products leave their iteration, in which alone the variables that the loop carries have their values. Only
-    # what the second one adds to, and multiplies from the left, waits for it.
+    # Both products move to another iteration, in which the variables that the loop carries have other values. So
+    # neither may read them. Only the accumulator and the left operand of the second product may: they are kept for it.
     read = {*first.operands, second.b, *(value for op in (*ahead, *behind) for value in op.operands)}
     if first not in work_of([second.a], definitions) or read & {*loop.body.arguments[1:]}:
         return None
@@ -93,7 +93,7 @@ class _Rotated(Copier):
         else:
             super().operation(op)
 
-    def _some(self, loop: For, operations: Collection[Op]) -> None:
+    def _copies(self, loop: For, operations: Collection[Op]) -> None:
         """Append copies of some operations of a loop's body, in the order of the body."""
         for op in loop.body.operations:
             if op in operations:
@@ -112,7 +112,7 @@ class _Rotated(Copier):
     def _iterations(self, loop: For, cut: _Cut, initial: Sequence[Value]) -> Sequence[Value]:
         """Append the rotated loop; return its results.
 
-        The first iteration stands ahead of it, up to the second product. The last second product stands behind it.
+        The first iteration stands ahead of it, up to the second product. The last second product stands after it.
         """
         builder, body = self.builder, loop.body
         start, stop, step = (self.values[value] for value in loop.bounds)
@@ -127,18 +127,18 @@ class _Rotated(Copier):
         waiting = [cut.product.a, *([cut.product.acc] if varies else [])]
         self.values.update(zip(arguments, initial, strict=True))
         self.values[index] = start
-        self._some(loop, cut.ahead | inner)
+        self._copies(loop, cut.ahead | inner)
         builder.location = loop.location
         carried = tuple(self.values[value] for value in (*waiting, *yields))
         variables = (index, *waiting, *(arguments[at] for at in places))
         with builder.block(*map(self.value, variables)) as iteration:
             waited = {value: self.values[value] for value in waiting}
             halves = cut.product.a.tile.dtype.is_half
-            self._some(loop, cut.ahead if halves else ())
+            self._copies(loop, cut.ahead if halves else ())
             self._behind(loop, cut, builder.value(Sub(x=self.values[index], y=step)), waited)
-            self._some(loop, () if halves else cut.ahead)
+            self._copies(loop, () if halves else cut.ahead)
             self.values[arguments[cut.carried]] = self.values[cut.product.result]
-            self._some(loop, inner)
+            self._copies(loop, inner)
             builder.location = loop.location
             builder.yield_(*(self.values[value] for value in (*waiting, *yields)))
         rest = builder.add(For(builder.value(Add(x=start, y=step)), stop, step, carried, iteration))
@@ -152,10 +152,10 @@ class _Rotated(Copier):
     def _behind(self, loop: For, cut: _Cut, index: Value, waited: Mapping[Value, Value]) -> None:
         """Append the second product of the iteration with an index.
 
-        `waited` has what waited for it. The first product may have given these values anew, for the next iteration.
-        Other values stay those of this iteration.
+        `waited` has the values that were kept for the product. The first product may have given them anew, for the next
+        iteration. Other values stay those of this iteration.
         """
         now = dict(self.values)
         self.values |= {loop.induction: index, **waited}
-        self._some(loop, cut.behind)
+        self._copies(loop, cut.behind)
         self.values = now | {cut.product.result: self.values[cut.product.result]}

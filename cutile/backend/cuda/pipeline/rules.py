@@ -58,18 +58,19 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     """
     kernel.require_specialisable(arch)
     require((options.num_cta_in_cga or 1) == 1, asked_for(Lack.CLUSTER, options.num_cta_in_cga))
-    hows = {op: instructions_of(op, kernel.definitions) for op in kernel.products}
-    warpgroups = _warpgroups(hows)
+    all_instructions = {op: instructions_of(op, kernel.definitions) for op in kernel.products}
+    warpgroups = _warpgroups(all_instructions)
     warps = options.num_worker_warps
     require(warps in (None, 4 * warpgroups), asked_for(Lack.WARPS, warps, f", the tiles have {4 * warpgroups}"))
-    dots: dict[Op, Dot] = {op: _dot(kernel, op, how, warpgroups) for op, how in hows.items()}
+    dots: dict[Op, Dot] = {op: _dot(kernel, op, all_instructions[op], warpgroups) for op in all_instructions}
     blocks = list(blocks_of(kernel.function.body))
     _interleave(kernel, dots, warpgroups)
     _reuse_dead_accumulators(kernel, dots)
     roomy = [block for block in blocks if _held(block, dots, warpgroups) <= MAX_SUMS_AND_OPERANDS[warpgroups]]
     by_threads = reads_of(kernel, dots, roomy)
     for load, operand in by_threads.operands.items():
-        require(not operand.rounded, f"what {load.operands[0].name} is loaded as is rounded for products alone")
+        name = load.operands[0].name
+        require(not operand.rounded, f"threads read tiles of {name}, which TMA rounds to tf32 for products alone")
     anchors = anchors_of(kernel, dots, by_threads, warpgroups)
     layouts = _require_layouts(kernel, dots.values(), by_threads, anchors, warpgroups)
     # Where thread blocks share a multiprocessor there is no register reallocation: the producer's threads have as many
@@ -80,7 +81,8 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     _require_room(blocks, dots, warpgroups, room)
     drafted = drafted_plan(kernel, dots, by_threads, warpgroups, options, None)
     order = order_of(drafted.slice.nests, kernel.definitions)
-    # In a group rows vary fastest. So the columns are the axis along which loops grow, and the longest come first.
+    # In a group of the rasterisation, rows vary fastest. So the axis along which loops grow is that of the columns: the
+    # longest tile blocks then come first.
     rows, columns = (1, 0) if order.backwards == (0,) else (0, 1)
     group_rows = GROUP_ROWS_LONGEST_FIRST if order.backwards else GROUP_ROWS
     tiles = Tiles(rows=rows, columns=columns, grouped=group_rows, order=order)
@@ -111,8 +113,8 @@ def drafted_plan(
 ) -> Plan:
     """A plan with pipelines and the producer's slice, without stages and schedule."""
     groups, buffers = groups_of(kernel, dots, reads)
-    # Ahead of a store, consumers ask the producer for failed assertions, so that both roles have to come by the store.
-    # With a main loop its first full stage tells (`Plan.verdict`).
+    # Ahead of a store, consumers ask the producer for failed assertions: both roles have to reach the store. With a
+    # main loop, the first full stage tells (`Plan.verdict`).
     asks = bool(kernel.guards) and mainloop is None
     stores = [op for op in kernel.order if asks and isinstance(op, StoreMut | StoreView)]
     indices = [value for group in groups.values() for operand in group.operands for value in operand.index]
@@ -121,22 +123,22 @@ def drafted_plan(
     return Plan(warpgroups, dots, groups, (), buffers, slice_, kernel.guards, options.limit_waits, mainloop=mainloop)
 
 
-def _warpgroups(hows: Mapping[Mma, Instructions]) -> int:
-    """The warpgroups that share the rows of every product."""
-    require(bool(hows), "the kernel has no product")
-    for op, how in hows.items():
+def _warpgroups(all_instructions: Mapping[Mma, Instructions]) -> int:
+    """The number of warpgroups that share every product."""
+    require(bool(all_instructions), "the kernel has no product")
+    for op, form in all_instructions.items():
         dtype = op.a.tile.dtype
-        require(how.atom is not None, f"there is no warpgroup product of {dtype} by {op.b.tile.dtype}", Lack.TF32)
-        require(how.by_instruction, f"an operand of {dtype} lies across K", Lack.K_MAJOR)
-    count = max(how.warpgroups for how in hows.values())
-    for op in hows:
+        require(form.atom is not None, f"there is no warpgroup product of {dtype} by {op.b.tile.dtype}", Lack.TF32)
+        require(form.by_instruction, f"an operand of {dtype} lies across K", Lack.K_MAJOR)
+    count = max(form.warpgroups for form in all_instructions.values())
+    for op in all_instructions:
         rows, _ = op.acc.tile.shape
         require(_layout_of(op.acc, count) is not None, undivided(f"{rows} rows", f"{count} warpgroups"))
     return count
 
 
 def _layout_of(value: Value, warpgroups: int, neighbours: int = 2) -> Layout | None:
-    """The layout of an accumulator or left operand; None if it does not divide.
+    """The layout of an accumulator or left operand; None if it cannot be shared.
 
     Warpgroups share the rows. Two share the columns of 64 rows, in whole panels of shared memory.
     """
@@ -147,8 +149,15 @@ def _layout_of(value: Value, warpgroups: int, neighbours: int = 2) -> Layout | N
     return across_accumulator((rows, columns), warpgroups) if whole else None
 
 
-def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
-    """The plan of one product. Several products may read one load."""
+def _dot(kernel: Kernel, op: Mma, instructions: Instructions, warpgroups: int) -> Dot:
+    """The plan of one product.
+
+    Args:
+        kernel: the kernel. Several of its products may read one load.
+        op: the product.
+        instructions: its instructions.
+        warpgroups: the warpgroups that share every product.
+    """
     dtype, definitions = op.a.tile.dtype, kernel.definitions
     right = operand_of(op.b, 0, kernel)
     left: Operand | None = None
@@ -156,7 +165,7 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
     across = op.acc.tile.shape[0] % (WGMMA_ROWS * warpgroups) != 0
     try:
         left = operand_of(op.a, 1, kernel)
-    except Refused:
+    except Refused:  # TMA cannot load it: only a computed operand remains
         computed = definitions.get(op.a)
         fits_registers = (dtype.is_half or dtype.bits == 8) and not isinstance(computed, LoadTile | LoadView)
         require(fits_registers, "the left operand is loaded by threads", Lack.LOADS_BY_TMA)
@@ -166,19 +175,20 @@ def _dot(kernel: Kernel, op: Mma, how: Instructions, warpgroups: int) -> Dot:
             written = _written(op.a)
         require(written is not None or not across, "warpgroups have no rows of a left operand in common")
     fresh = constant_of(op.acc, definitions) == 0
-    # The kernel itself adds such sums up in f32. So they need no partial accumulators, which this plan does not have.
+    # Sums that begin at zero with each product are added up in f32 by the kernel itself. So they need no partial
+    # accumulators, which this plan does not have.
     by_itself = fresh and op.a.tile.shape[1] <= MAX_PROMOTE_DEPTH
-    require(not how.promotes or by_itself, f"sums of {dtype} are added up in f32 on the way")
+    require(not instructions.promotes or by_itself, f"sums of {dtype} are added up in f32 on the way")
     accumulator = _layout_of(op.acc, warpgroups)
-    assert accumulator is not None  # `_warpgroups` has seen to it
+    assert accumulator is not None  # `_warpgroups` has required it
     return Dot(op, left, right, accumulator, fresh, written=written)
 
 
 def _interleave(kernel: Kernel, dots: dict[Op, Dot], warpgroups: int) -> None:
-    """Give sums that become left operands of 8 bits the layout of these.
+    """Give sums that become left operands of 8 bits the layout of such operands.
 
-    Then no element moves between lanes. It takes another order of the right operand's rows in shared memory: they are
-    the columns of the sums.
+    Then no element moves between lanes. The right operand's rows, which are the columns of the sums, lie in another
+    order in shared memory for it.
     """
     lefts = [dot.op for dot in dots.values() if dot.in_registers]
     if all(op.a.tile.dtype.bits != BYTE_BITS for op in lefts):
@@ -201,10 +211,10 @@ def _may_interleave(operand: Operand, kernel: Kernel) -> bool:
 
 
 def _reuse_dead_accumulators(kernel: Kernel, dots: dict[Op, Dot]) -> None:
-    """Let accumulators that begin at zero take over registers of dead ones.
+    """Let accumulators that begin at zero take over registers of dead accumulators.
 
-    The latest dead one gives its registers. Left to itself, the linker gives each product registers of its own, and
-    spills others.
+    The accumulator that died last gives its registers. Left to itself, the linker gives each product registers of its
+    own, and spills others.
     """
     sums: dict[Dot, Value] = {}  # by the product that begins an accumulator, its value after further products
     for dot in list(dots.values()):
@@ -219,7 +229,7 @@ def _reuse_dead_accumulators(kernel: Kernel, dots: dict[Op, Dot]) -> None:
 
 
 def _from_sums(value: Value, definitions: Mapping[Value, Op]) -> bool:
-    """Whether a tile is computed from a product's sums, or carried by a loop.
+    """Whether a tile is computed from a product's sums, or from a loop's variables.
 
     The layout of such a tile is fixed. A tile that is computed from loads alone takes the layout of its readers.
     """

@@ -2,9 +2,9 @@
 
 It says which warps and thread blocks work on a tile block, which tile blocks run beside each other, and in which order.
 
-Thread blocks of a cluster are neighbours in the grid, and share what they load.
+Thread blocks of a cluster are neighbours in the grid, and share tiles that they load.
 
-Some tile blocks may have longer loops than others. The operations behind a loop's bounds tell whether tile blocks
+Some tile blocks may have longer loops than others. The operations that compute a loop's bounds tell whether tile blocks
 differ, and whether their loops grow along an axis of the grid. If they differ, a free thread block takes the next tile
 block, the longest first, so that the last ones are short. Causal attention then runs 1.01 to 1.09 times as fast as with
 tile blocks dealt out in turn (`docs/benchmarks/loops`).
@@ -26,7 +26,7 @@ NUM_SMS = 132
 
 @dataclass(frozen=True)
 class Order:
-    """Which tile block comes when.
+    """The order of the tile blocks.
 
     Attributes:
         taken: whether a thread block that is free takes the next tile block; else they are dealt out in turn.
@@ -39,7 +39,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Cooperative:
-    """Warpgroups share a tile block, whose iterations one thread block does.
+    """Warpgroups share a tile block, and one thread block does all its iterations.
 
     Attributes:
         undivided: why the iterations are not divided among several thread blocks.
@@ -78,10 +78,10 @@ Schedule = Cooperative | PingPong | SplitK
 
 @dataclass(frozen=True)
 class Tiles:
-    """How a kernel's tile blocks are gone through.
+    """The way of a kernel through its tile blocks.
 
     Attributes:
-        cluster: blocks that share what they load.
+        cluster: thread blocks that share tiles that they load; 1 for none.
         along: the axis of the grid along which a cluster's blocks are neighbours.
         rows, columns: the axes of the grid that go along the rows and columns of a result.
         grouped: rows of tile blocks (or of clusters) in a group of the rasterisation. The tile blocks at work cover
@@ -160,7 +160,7 @@ class _Slopes:
             return 0 if all(self._of(bound, axis) == 0 for bound in loop.bounds) else None
         op = self._definitions.get(value)
         if op is None or isinstance(op, Constant):
-            return 0  # a parameter of the kernel
+            return 0  # a constant, or a parameter of the kernel
         if isinstance(op, TileBlockId):
             return int(op.axis == axis)
         slopes = [self._of(operand, axis) for operand in op.operands]
@@ -188,8 +188,8 @@ def shared_along(
 ) -> tuple[int, ...] | None:
     """The axes of the grid along which tile blocks load the same tile.
 
-    None where one tile block may load a tile twice: the tile's index does not have the variable of some loop, or has a
-    computed number, which may be the same in two iterations.
+    None where one tile block may load a tile twice: the tile's index lacks the variable of some loop, or has a computed
+    number, which may be the same in two iterations.
 
     Args:
         index: the index of the tile.

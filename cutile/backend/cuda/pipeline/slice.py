@@ -1,7 +1,7 @@
 """The slice of a kernel that its producer runs.
 
-It is the scalar code behind the indices of loads and behind assertions, with the control flow around them. It has no
-tiles.
+It is the scalar code that computes the indices of loads and the conditions of assertions, with the control flow around
+them. It has no tiles.
 
     e = reshape(load_tile(expert, i))      a scalar from memory that no thread block writes
     while condition(k):                    a loop whose variables are numbers: the producer carries them too
@@ -42,8 +42,8 @@ def producer_slice(kernel: Kernel, numbers: Iterable[Value], reached: Iterable[O
 
     Args:
         kernel: the kernel.
-        numbers: the scalars that the producer needs: indices of loads, and what assertions say.
-        reached: operations that it comes by.
+        numbers: the scalars that the producer needs: indices of loads, and conditions of assertions.
+        reached: operations that the producer has to reach, and so runs the nests around them.
 
     Raises:
         Refused: a number depends on a tile, or on memory that may change meanwhile.
@@ -77,7 +77,7 @@ def producer_slice(kernel: Kernel, numbers: Iterable[Value], reached: Iterable[O
         require(makes_numbers(op), depends_on(f"more than numbers: {op.name}", asserts=bool(kernel.guards)))
         add_nests(kernel.parents[op])
         needed.add(op)
-        # Operands that are no tiles are tensors: parameters, of which nothing is computed.
+        # Operands that are no tiles are tensors: parameters, which no operation computes.
         pending += [operand for operand in op.operands if isinstance(operand.type, TileType)]
     return Slice(frozenset(needed), frozenset(nests), {nest: tuple(sorted(carried.get(nest, ()))) for nest in nests})
 

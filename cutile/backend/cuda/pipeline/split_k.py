@@ -1,6 +1,6 @@
 """Split-K: the iterations of a tile block are divided among several thread blocks.
 
-Products with too few tile blocks to fill a GPU gain by it. A piece is one thread block's share of the iterations.
+It is for products with too few tile blocks to fill a GPU. A piece is one thread block's share of the iterations.
 
     for unit in first..tiles * pieces by step:
         tile, piece = unit // pieces, unit % pieces
@@ -38,9 +38,9 @@ An epilogue that does not work column by column is run whole, by the thread bloc
 their whole accumulators to it.
 
 **Which launches.** A kernel that may be divided computes the number of pieces in each launch, and keeps room for the
-accumulators of others. So kernels are compiled undivided at first. Their fact `division` says for which launches there
-is a kernel compiled for some number of pieces. It is computed here, from the device's multiprocessors and from the
-times below, measured on an H200. A launch only looks up its own numbers.
+accumulators of others. So a kernel is compiled undivided at first. Its fact `division` says which launches take a
+variant that is compiled for some number of pieces. The fact is computed here, from the device's multiprocessors and
+from the times below, measured on an H200. A launch only looks up its own numbers.
 
     fact division = ("(x.shape[1] + 63) // 64", ((8, 526, 16), (15, 24, 8), ..., (66, 29, 2)))
                      iterations of a tile block  (most tile blocks, fewest iterations, pieces)
@@ -82,11 +82,11 @@ MAX_CLUSTER_PIECES = 8
 MAX_SUMS_BESIDE_MORE = 64
 """Accumulator registers of a thread that also holds an operand or an epilogue's tiles while it adds up pieces."""
 MIN_WORKSPACE_ITERATIONS = 16
-"""Iterations of a piece: fewer take less time than to write its accumulator and add it up."""
+"""Iterations of a piece: fewer take less time than writing its accumulator and adding it up."""
 MIN_CLUSTER_ITERATIONS = 3
 """The same in a cluster, which adds up sooner: with fewer, a piece mostly waits for its first iteration's loads."""
 MAX_CLUSTER_SUMS_BYTES = 96 * 1024
-"""Bytes that others send to a thread block: they take room from the stages."""
+"""Bytes that others send to a thread block, which take room from the stages."""
 
 
 def division(
@@ -96,7 +96,7 @@ def division(
     sums, counts = dot.accumulator.registers, loop.start.tile.dtype
     held = "an operand" if dot.a_from_registers else "what follows the loop" if kernel.computes_behind(loop) else ""
     why = ""
-    # The layout of three warpgroups has a fourth one, whose registers do not exist.
+    # Three warpgroups have the layout of four: partial sums would have registers of a fourth that does not exist.
     if groups & (groups - 1):
         why = f"{groups} warp groups share the sums"
     elif constant_of(loop.carried[0], kernel.definitions) != 0:
@@ -152,7 +152,7 @@ def cluster_parts(kernel: Kernel, loop: For, sums: Layout, pieces: int) -> int:
     Args:
         kernel, loop: the kernel and its main loop.
         sums: the layout of the accumulator.
-        pieces: into which the loop's iterations are divided.
+        pieces: the number of pieces into which the loop's iterations are divided.
     """
     if not 2 <= pieces <= MAX_CLUSTER_PIECES:
         return 0
@@ -236,9 +236,9 @@ def iterations_at_launch(function: Function, plan: Plan) -> str | None:
 def divisions_of(plan_for: Callable[[int], Plan | str], units: int) -> Divisions:
     """The divisions among which a launch chooses.
 
-    The fewer the tile blocks, the more pieces each may have: all of them run at once. A division holds from the number
-    of iterations on from which it beats all divisions into fewer pieces. Divisions in a workspace have more pieces than
-    those in clusters; there the kernel itself computes how many pieces run at once.
+    All pieces are to run at once: the fewer the tile blocks, the more pieces each may have. A division is taken from
+    that number of iterations on from which it beats all divisions into fewer pieces. Divisions in a workspace have more
+    pieces than those in clusters; there the kernel itself computes how many pieces run at once.
 
     Args:
         plan_for: from a number of pieces to the kernel's plan with them, or to the reason why there is none.
@@ -376,7 +376,7 @@ class DividedLoop:
     def added_up(self, sums: Value) -> Value:
         """The sums of all pieces, in the thread block that runs the epilogue whole.
 
-        Where each thread block runs it for its own parts, `_finish_parts` adds up, and these stay the piece's own sums.
+        Where each thread block runs the epilogue for its own parts, `_finish_parts` adds up. The result is then `sums`.
         """
         plan, context = self._walk.plan, self._walk
         if self.parts is not None:

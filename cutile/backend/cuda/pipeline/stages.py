@@ -15,13 +15,13 @@ from cutile.ir import Block, For, Op, While
 
 MAX_STAGES = 8
 """Stages of a pipeline at most: a bound for small tiles, of which shared memory would hold dozens."""
-# Bytes of shared memory kept for barriers, tile numbers and flags. A kernel that needs more is planned once more, with
-# less room for stages (`plans.py`, `_specialised`).
+# Bytes of shared memory kept for barriers, tile numbers and flags. A kernel that needs more is planned again, with less
+# room for stages (`plans.py`, `_specialised`).
 CONTROL_BYTES = 1024
 
 
 def max_stages(latency: int) -> int:
-    """Limit the stages of a pipeline by the largest latency of its loads; 0 is none.
+    """The most stages of a pipeline, by the largest latency of its loads; 0 is none.
 
     One stage is read while the others are filled, so loads that run `n` iterations ahead need `n + 1`.
     """
@@ -31,9 +31,9 @@ def max_stages(latency: int) -> int:
 def with_stages(plan: Plan, kernel: Kernel, arch: Architecture) -> Plan:
     """The plan with the number of stages of each pipeline.
 
-    It begins with two stages in loops and for steps of K (`_is_step`), and one else. Next the operands that consumers
-    write get a second stage, so that a write waits for no reader. Then pipelines get more stages while shared memory
-    has room, those with the fewest first.
+    A pipeline begins with two stages in loops and for steps of K (`_is_step`), and with one elsewhere. Next the
+    operands that consumers write get a second stage, so that a write waits for no reader. Then pipelines get more
+    stages while shared memory has room, those with the fewest stages first.
 
     Stages double if some left operands are loaded and others are computed. Their number is then a power of two, and the
     stage of a counter is one instruction. If all are loaded, or all computed, stages are added one at a time. A third
@@ -43,12 +43,12 @@ def with_stages(plan: Plan, kernel: Kernel, arch: Architecture) -> Plan:
     numbers, groups = range(len(plan.operands)), set(plan.groups.values())
     looped = {of.pipeline for of in groups if any(isinstance(nest, For | While) for nest in kernel.parents[of.first])}
     in_block = Counter((group.pipeline, kernel.home[group.first]) for group in groups)
-    # Groups of one block share a pipeline as steps of K alone: consumers hold one step while they wait for the next.
+    # Groups of one block share a pipeline only as steps of K: consumers hold one step while they wait for the next.
     need_two = looped | {number for (number, _), count in in_block.items() if count > 1}
     latencies = [
         max(x.load.latency for of in groups if of.pipeline == number for x in of.operands) for number in numbers
     ]
-    # Outside of loops a second stage takes the next tile block's loads; a third one would never be filled.
+    # Outside of loops a second stage takes the next tile block's loads. A third one would never be filled.
     limits = [max_stages(latencies[number]) if number in looped else 2 for number in numbers]
     written_bytes = sum(smem_layout.place_bytes for smem_layout in plan.written)  # one stage of each
     room = arch.shared_bytes - CONTROL_BYTES - plan.staging_bytes - written_bytes
@@ -79,7 +79,7 @@ class _Arrival:
         block: the block of the kernel.
         operands: the loaded operands.
         dots: the products that read them; empty where threads alone do.
-        readers: the products, and what else takes the tiles from registers. Written by `groups_of`.
+        readers: the products, and the operations that take the tiles from registers. Written by `groups_of`.
         brief: whether all readers stand in the block, and no loop or branch with loads stands ahead of one: then no
             stage is filled in an inner block while this one is held. Written by `groups_of`.
     """
@@ -96,7 +96,7 @@ def groups_of(
 ) -> tuple[dict[Op, Group], tuple[tuple[Operand, ...], ...]]:
     """Assign loads to groups, and groups to pipelines.
 
-    Groups before, in and behind a loop may share a pipeline, whose counter runs on from one to the next. A group may
+    Groups before, in and after a loop may share a pipeline, whose counter runs on from one to the next. A group may
     not share one with a group of a block inside its own if it holds its stage meanwhile (`_holds_around`). Groups of
     one block share a pipeline only as steps of K (`_is_step`).
 
@@ -104,7 +104,7 @@ def groups_of(
         The group of each load, and the operands of each pipeline.
     """
     home, order = kernel.home, kernel.order
-    # The producer fills a stage at the last load of its group. So this is the order in which it fills stages.
+    # In the order in which the producer fills stages: each at the last load of its group.
     arrivals = sorted(_arrivals(kernel, dots, reads), key=lambda of: max(order[x.load] for x in of.operands))
     nests = {op for arrival in arrivals for operand in arrival.operands for op in kernel.parents[operand.load]}
     pipelines: defaultdict[int, list[_Arrival]] = defaultdict(list)
@@ -112,8 +112,8 @@ def groups_of(
     for arrival in arrivals:
         block, loads = arrival.block, sorted((operand.load for operand in arrival.operands), key=order.__getitem__)
         first, last = (block.operations.index(load) for load in (loads[0], loads[-1]))
-        # The producer fills the stage at the last load, and consumers wait for it at the first. Both would wait for
-        # each other at a loop of loads between the two.
+        # The producer fills the stage at the last load, and consumers wait for the stage at the first. At a loop of
+        # loads between the two loads, producer and consumers would wait for each other.
         apart = nests.isdisjoint(block.operations[first:last])
         require(apart, "loads that arrive together stand ahead of a loop of other loads and behind it")
         arrival.readers = [*(dot.op for dot in arrival.dots), *(op for x in loads for op in reads.users.get(x, ()))]
@@ -156,7 +156,7 @@ def _arrivals(kernel: Kernel, dots: Mapping[Op, Dot], reads: Reads) -> list[_Arr
 def _pipeline_of(kernel: Kernel, arrival: _Arrival, pipelines: Mapping[int, Sequence[_Arrival]]) -> int:
     """Choose the pipeline of an arrival: one that fits, or a new one.
 
-    A pipeline of the same tensors comes first, so that their loads before, in and behind a loop keep one pipeline.
+    A pipeline of the same tensors comes first, so that their loads before, in and after a loop keep one pipeline.
     """
     fitting = [number for number, others in pipelines.items() if _fits(kernel, arrival, others)]
     tensors = [operand.load.x for operand in arrival.operands]
@@ -177,7 +177,7 @@ def _fits(kernel: Kernel, arrival: _Arrival, others: Sequence[_Arrival]) -> bool
 
 
 def _is_step(arrival: _Arrival, others: Sequence[_Arrival]) -> bool:
-    """Whether an arrival is a further step of K, behind others of its block.
+    """Whether an arrival is a further step of K, after others of its block.
 
     The products of each step begin at zero, as where threads scale the sums of each step. Ahead of this step's first
     reader, the sums of the earlier steps are read and their stages released, apart from the stage that is filled last.
@@ -205,6 +205,6 @@ def _buffers(operands: Sequence[Operand]) -> tuple[tuple[SmemLayout, DTypeLike],
 def _holds_around(outer: _Arrival, inner: _Arrival, kernel: Kernel) -> bool:
     """Whether a stage is held while a loop or branch with the inner loads runs.
 
-    If both had one pipeline, the inner loads would come to that stage in their turn, and wait for its release.
+    If both shared a pipeline, the inner loads would come to that stage in their turn, and wait for its release.
     """
     return not outer.brief and any(op in outer.block.operations for op in kernel.parents[inner.operands[0].load])

@@ -5,8 +5,8 @@
                                                             out = convert(max(part + bias[columns], 0) + residual[...])
                                                             store_part(z, out, columns)
 
-The loads of one subtile are used up before the next one begins. Only operations that work column by column can be cut.
-With any other operation the kernel stays as it is. A subtile of any tile is called a piece here.
+The loads of one subtile are used before the next subtile begins. Only operations that work column by column can be cut.
+With any other operation the kernel stays as it is. A subtile of any tile but the accumulator is called a piece here.
 """
 
 from collections.abc import Sequence
@@ -37,8 +37,8 @@ def cut_epilogue(function: Function, loop: For, width: int, *, ahead: bool = Fal
         function: the kernel.
         loop: its main loop.
         width: columns of a subtile.
-        ahead: whether the loads of a subtile begin before the one ahead of it is computed. Then threads wait for the
-            loads of the first one only. It takes registers.
+        ahead: whether the loads of a subtile begin before the previous subtile is computed. Then threads wait only for
+            the loads of the first one. It takes registers.
     """
     operations = function.body.operations
     place = operations.index(loop)
@@ -72,7 +72,7 @@ def epilogue_of_part(function: Function, loop: For, count: int) -> For | None:
     """
     operations = function.body.operations
     after = operations[operations.index(loop) + 1 :]
-    for axis in (-1, -2):  # columns of the sums are rows of a result that is their transpose
+    for axis in (-1, -2):  # -2: the columns of the sums are the rows of a result that is transposed
         builder = Builder(Block())
         ends = [builder.constant(bound) for bound in (0, count, 1)]
         part = Value(TileType(i32), "part")
@@ -94,7 +94,7 @@ class _Cut:
 
     def __init__(self, function: Function, sums: Value, after: Sequence[Op], builder: Builder, axis: int = -1) -> None:
         self._sums = sums
-        self._axis = axis  # of a stored tile, along which its pieces follow each other; negative
+        self._axis = axis  # the axis of a stored tile along which its pieces follow each other; negative
         self._after = after
         self._builder = builder
         self._definitions = {value: op for op in function.walk() for value in op.results}
@@ -122,7 +122,7 @@ class _Cut:
             operations[begins[0] :] = _loading_ahead(pieces)
 
     def one(self, count: int, number: Value) -> None:
-        """Write one of `count` pieces, the one of a number."""
+        """Write one of `count` pieces: the one whose number is the value `number`."""
         self._count, self._number = count, number
         self._store(self._stores())
 
@@ -215,7 +215,7 @@ class _Cut:
         return self._whole[value]
 
     def _index(self, index: tuple[Value, ...], axis: int) -> tuple[Value, ...]:
-        """The tile index of a piece, which counts tiles of its own, smaller shape."""
+        """The tile index of a piece. It counts in tiles of the piece's shape."""
         builder, dtype = self._builder, index[axis].tile.dtype
         number = self._number
         if isinstance(number, Value) and number.tile.dtype is not dtype:
@@ -227,7 +227,7 @@ class _Cut:
 
 
 def _loading_ahead(pieces: Sequence[Sequence[Op]]) -> list[Op]:
-    """The operations of subtiles, each one's loads ahead of the subtile before."""
+    """The operations of subtiles, with the loads of each ahead of the previous one."""
 
     def loads(piece: Sequence[Op]) -> list[Op]:
         return [op for op in piece if op.results and (isinstance(op, LoadTile) or op.results[0].tile.is_scalar)]

@@ -5,15 +5,15 @@
         acc = mma(load(x, i, k), w, acc)             acc' = mma(w^T, load(x, i, k)^T, acc')
     z = acc                                      z = acc'^T
 
-It is of use in three cases:
+It helps in three cases:
 
-- Tiles of few rows: an instruction has 64 rows and 8 to 256 columns. With a tile of 16 rows it would multiply 48 more,
-  and TMA would fill as many rows of the left operand with zeros.
+- Tiles of few rows: an instruction has 64 rows and 8 to 256 columns. With a tile of 16 rows it would multiply 48 rows
+  more, and TMA would fill as many rows of the left operand with zeros.
 - A computed right operand: `wgmma` takes only the left one from registers.
 - A right operand across K, of a type that `wgmma` takes only along K: threads can transpose only the left one.
 
-A transposition moves nothing. Of a tile in registers it is the same registers by other coordinates, and of a buffer
-another way to read it. Only the result is stored by columns.
+A transposition moves nothing. Of a tile in registers, it is the same registers under other coordinates. Of a buffer, it
+is another way to read it. Only the result is stored by columns.
 """
 
 from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ def swaps_ab(rows: int, columns: int) -> bool:
 
 
 Chains = Mapping[int, Sequence[Mma]]
-"""Products that add up in one variable of a loop, by its position among those that the loop carries."""
+"""Products that add up in one variable of a loop, by its position among the variables that the loop carries."""
 
 
 def swap(function: Function) -> Function:
@@ -70,7 +70,7 @@ def _chains(loop: For, definitions: Mapping[Value, Op]) -> Chains:
 
 
 def _swaps(op: Mma, definitions: Mapping[Value, Op]) -> bool:
-    """Whether it helps to swap a product, and its left operand may be the right."""
+    """Whether it helps to swap a product, and its left operand may be the right one."""
     atom = atom_of(op.a.tile.dtype, op.b.tile.dtype, op.acc.tile.dtype)
     if len(op.acc.tile.shape) != 2 or atom is None or not is_loaded(op.a, definitions):
         return False

@@ -35,10 +35,10 @@ class TileScheduler:
 
     Attributes:
         number: the number of the current tile block.
-        step: from one of a thread block's tile blocks to the next; of a warpgroup's in a ping-pong kernel.
-        first: the number of the thread block's first tile block; of the warpgroup's in a ping-pong kernel.
+        step: the distance from one tile block of a thread block to its next; in a ping-pong kernel, of a warpgroup.
+        first: the number of the thread block's first tile block; in a ping-pong kernel, of the warpgroup's.
         total: the number of tile blocks, of clusters of them, or of pieces of them where iterations are divided.
-        carried: the values carried beside the counters: those of the iteration, and behind the loop its results.
+        carried: the values carried beside the counters: inside the loop those of the iteration, after it its results.
     """
 
     number: Value
@@ -54,9 +54,9 @@ class TileScheduler:
         """Add the loop.
 
         Args:
-            tile: adds what is done for a tile block.
+            tile: adds the operations for a tile block.
             groups: the number of warpgroups with tile blocks of their own (ping-pong); else 1.
-            carried: the first value of `self.carried`.
+            carried: the initial values of `self.carried`.
         """
         builder, pipelines, plan = self._walk.builder, self._walk.pipelines, self._walk.plan
         count, split = self._num_units(), self._walk.split
@@ -64,7 +64,7 @@ class TileScheduler:
         along = {"cluster": plan.tiles.cluster, "pingpong": groups}
         self.first, self.step = (builder.value(kind(**along)) for kind in (ops.FirstTile, ops.TileStep))
         # In a ping-pong kernel the two warpgroups' tile blocks take turns at the stages of one pipeline. So the counter
-        # of the second warpgroup begins behind the iterations of the first one's tile block.
+        # of the second warpgroup begins after the iterations of the first one's tile block.
         trips = None  # iterations of a tile block's main loop
         if groups > 1:
             # `mainloop_rules.py` alone plans ping-pong. Its only product loads both operands in the loop, so they share
@@ -76,7 +76,7 @@ class TileScheduler:
         counters = [builder.constant(0) if trips is None else builder.value(ops.FirstIteration(iterations=trips))]
         counters += [builder.constant(0) for _ in (*pipelines.values[1:], *pipelines.written)]
         if plan.tiles.order.taken:
-            # Only plans of any loops take tile blocks (`rules.py`): no ping-pong, and no result that is carried.
+            # Only plans of `rules.py` take tile blocks: they have no ping-pong, and carry no delayed result.
             self._while_there_are(tile, counters)
             return
         number = Value(counters[0].type, "tile")
@@ -98,7 +98,7 @@ class TileScheduler:
         walk.loops += 1
         tile()
         walk.loops -= 1
-        walk.builder.location = None  # the next tile block is computed for no line of the user's
+        walk.builder.location = None  # no line of the user's computes the next tile block
 
     def _while_there_are(self, tile: Callable[[], None], counters: Sequence[Value]) -> None:
         """Add the loop in which a free thread block takes the next tile block."""
@@ -119,17 +119,17 @@ class TileScheduler:
     def _next_tile(self, counter: Value) -> Value:
         """The next tile block: the producer takes it from a counter, consumers receive it.
 
-        The producer takes it behind the loads of the tile block before. Ahead of those loads, all thread blocks would
-        take their second tile block at once, also those whose first one is the longest. Behind them, the thread block
+        The producer takes it after the loads of the tile block before. Ahead of those loads, all thread blocks would
+        take their second tile block at once, also those whose first one is the longest. After them, the thread block
         that is free first takes the next one.
         """
         builder, limited = self._walk.builder, self._walk.plan.limited
         pipeline, through = self._walk.pipelines.tiles, self._walk.pipelines.numbers
         if self._walk.producing:
             taken = builder.value(ops.NextTile(total=self.total), "taken")
-            # The counter counts from 0, and the first `step` tile blocks were the thread blocks' first ones.
+            # The counter starts at 0. The first `step` tile blocks are the thread blocks' first ones.
             following = builder.value(Add(x=taken, y=self.step))
-            # Indices of TMA are made from it, and TMA reads them from uniform registers.
+            # TMA reads indices from uniform registers, and they are computed from this number.
             number = builder.value(ops.Uniform(x=following), "next_tile")
             builder.add(ops.SendTile(pipeline, through, counter, number, limited=limited))
             return number
@@ -191,8 +191,8 @@ class Indices:
                 backwards=axis in tiles.order.backwards,
             )
 
-        # The epilogue stores nothing for a tile block beyond the grid, which a cluster's last one may be. So it needs
-        # this axis even where the kernel does not.
+        # A cluster's last tile block may lie beyond the grid: the epilogue then stores nothing. So it needs the index
+        # along this axis even where the kernel does not.
         further = [tiles.along] if tiles.cluster > 1 else []
         self._walk.make_block_ids(index, further)
 
@@ -213,7 +213,7 @@ class Indices:
 
         Args:
             is_known: whether an earlier iteration of the main loop has computed them.
-            values: what it has computed.
+            values: the late values that it has computed.
             number: the number of the tile block.
         """
         if not values:  # the kernel needs the index earlier
@@ -232,10 +232,10 @@ class Indices:
         return results
 
     def settle(self, values: Sequence[Value]) -> None:
-        """Use these late values in what is lowered from here on."""
+        """Use these late values in operations that are lowered from here on."""
         if not values:
             return
-        walk, count = self._walk, len(self._walk.block_ids)  # indices come first, the other scalars behind them
+        walk, count = self._walk, len(self._walk.block_ids)  # indices come first, the other scalars after them
         walk.lowered.update(zip(self._numbers(), values[count:], strict=True))
         walk.block_ids = dict(zip(walk.block_ids, values[:count], strict=True))
         for op in self.late or ():
@@ -250,7 +250,7 @@ def _late(source: Function, plan: Plan) -> list[Op] | None:
     itself, needs them.
     """
     loop = plan.mainloop
-    # With partial accumulators or SIMT products, no product is under way that the work could be done under.
+    # With partial accumulators or SIMT products, no product is under way that would hide the work.
     if loop is None or plan.dot.promote_interval or plan.dot.simt:
         return None
     operations = source.body.operations

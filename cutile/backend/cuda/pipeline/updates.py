@@ -5,7 +5,7 @@ The front end writes `ct.atomic_red_view_tko(part, tile, index, ct.atomic.ADDF)`
     %p = add(tensor_address(%y), ...)
     atomic_rmw(%p, %tile, %mask, %i, %j) {kind = 'addf'}     -->     cuda.add_tile(%y, %tile, %i, %j)
 
-Each element would take an address of 64 bits and a test, and tile blocks would have to run in linear order. But a sum
+By address, each element takes an address of 64 bits and a test, and tile blocks have to run in linear order. But a sum
 that the kernel does not read is the same in any order of tile blocks. Only its rounding differs, which atomic updates
 leave open anyway.
 """
@@ -31,7 +31,8 @@ def add_tiles(function: Function) -> Function:
     operations = list(function.walk())
     if any(isinstance(op, Assert) for op in operations):
         return function
-    # An index that is loaded comes from another tensor's address, which is none that the update begins at.
+    # A loaded index depends on the address of the tensor that it is loaded from. The update does not begin there: the
+    # search for its tensor stops at loads.
     definitions = {value: op for op in operations for value in op.results if not isinstance(op, LoadPointer)}
     used = {value for op in operations for value in op.operands}
     touched = {value for op in operations if not isinstance(op, _ASKS) for value in op.operands}

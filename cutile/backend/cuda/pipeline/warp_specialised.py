@@ -50,7 +50,7 @@ from cutile.ops.view import StoreView
 
 # Assertions in a kernel of specialised warps.
 #
-# The producer makes them, and results are dropped where one fails.
+# The producer makes the assertions. If one fails, results are dropped.
 #
 #     assert(e < count)     the producer tells the launch's report, sets a flag, and goes on, since others wait for it
 #     z.store(t)            the producer arrives at the verdict; consumers wait for it and read the flag
@@ -65,7 +65,7 @@ class Verdict:
 
     Attributes:
         walk: the lowering of the kernel.
-        failed: the flag as it was read last: for the store that is being lowered, or behind the main loop.
+        failed: the flag as it was read last: for the store that is being lowered, or after the main loop.
     """
 
     walk: WarpSpecialised
@@ -74,7 +74,7 @@ class Verdict:
     def before_store(self) -> None:
         """Have the producer tell, ahead of a store, that assertions were made.
 
-        A consumer waits for that and reads the flag.
+        Consumers wait for that, and read the flag.
         """
         number, pipelines = self.walk.plan.verdict, self.walk.pipelines
         if number is None:
@@ -88,7 +88,7 @@ class Verdict:
         pipelines.release(number, counter)
 
     def read(self) -> None:
-        """Read the flag, behind a wait that orders it after the producer's assertions."""
+        """Read the flag, after a wait that orders it after the producer's assertions."""
         if self.walk.pipelines.flag is not None:
             self.failed = self.walk.builder.value(Failed(self.walk.pipelines.flag), "failed")
 
@@ -105,7 +105,7 @@ class Verdict:
 class WarpSpecialised(LoweringContext):
     """The walks of the producer and of the consumers.
 
-    The producer's is over loads and the operations that they need, the consumers' over all.
+    The producer's walk lowers loads and the operations that they need, the consumers' walk all operations.
     """
 
     early = True
@@ -114,7 +114,7 @@ class WarpSpecialised(LoweringContext):
         whole, parts = _in_subtiles(source, plan)
         function = whole if parts is None else with_operations(whole, [*whole.body.operations, parts])
         super().__init__(function, round_up(4 * plan.warpgroups), arch, _accumulators(function, plan))
-        # Of the whole function alone: the epilogue of parts runs in place of the whole one, and stores nothing twice.
+        # Not of `function`: its epilogue of parts runs in place of the whole one, and stores nothing a second time.
         self.shared_tensors = self.find_shared_tensors(whole) | self.aliased
         self.plan = plan
         self.warps = 4 * plan.warpgroups
@@ -145,7 +145,7 @@ class WarpSpecialised(LoweringContext):
             # above touches a tensor's elements.
             builder.add(ops.GridDependencyWait())
             if plan.clustered:
-                # Other thread blocks arrive at this one's barriers: not before these are initialised.
+                # Other thread blocks arrive at this one's barriers. They must not do so before these are initialised.
                 builder.add(ops.ClusterStart())
             blocks: list[Block] = []
             for walk in (self._produce, self._consume):
@@ -169,7 +169,7 @@ class WarpSpecialised(LoweringContext):
             computing=WARPGROUP * plan.warpgroups,
             **({"rolled": True} if plan.mainloop is None else {}),
             **({"workspace": 4 * COUNTERS} if plan.tiles.order.taken else {}),
-            **({"speaks": True} if plan.limited else {}),  # where a wait lasts too long
+            **({"speaks": True} if plan.limited else {}),  # a wait that lasts too long prints
             tensor_maps=self.maps.facts(source),
         )
         return lowered
@@ -196,7 +196,7 @@ class WarpSpecialised(LoweringContext):
         self._nests = Nests(self, self._products)
         self.tiles.run(self._consume_tile, groups=plan.warpgroups if plan.pingpong else 1, carried=carried)
         if plan.stores:
-            # TMA reads shared memory, which ends with the thread block.
+            # TMA may still read shared memory, which is gone when the thread block ends.
             self.builder.add(ops.TmaStoreWait())
 
     def _consume_tile(self) -> None:
@@ -226,13 +226,13 @@ class WarpSpecialised(LoweringContext):
     def _hoisted(self) -> set[Op]:
         return set() if self.split is None else self.split.hoisted
 
-    # What follows the products of a tile block.
+    # The epilogue of a tile block.
 
     def _finish_in_grid(self, operations: Sequence[Op]) -> None:
-        """Lower what follows the products, unless the tile block lies beyond the grid.
+        """Lower the epilogue, and skip it where the tile block lies beyond the grid.
 
-        The last thread block of a cluster may have none. A tensor may have a tile there all the same, since a launch
-        may cover a part of it, and must not be written.
+        The last thread block of a cluster may have no tile block. A tensor may have a tile there all the same, since a
+        launch may cover a part of it. That tile must not be written.
         """
         tiles, builder = self.plan.tiles, self.builder
         if tiles.cluster == 1:
@@ -292,7 +292,7 @@ class WarpSpecialised(LoweringContext):
         stores = {op for op in operations if plan.verdict is not None and isinstance(op, StoreMut | StoreView)}
         rest = [op for op in operations if op in numbers.union(self._skipped, plan.slice.nests, stores) - asserting]
         # Loads that arrive together begin where the first of them stands, since consumers wait for the stage there. So
-        # the scalars of all of them come first.
+        # the scalars of all these loads come first.
         ahead = any(plan.groups[op].ahead for op in rest if op in plan.groups)
         self.operations(sorted(rest, key=lambda op: ahead and op in self._skipped))
 
@@ -343,15 +343,15 @@ class WarpSpecialised(LoweringContext):
         else:
             self._lower(op)
         for value in op.results:
-            if value in self.words and not op.regions:  # what control flow carries is words already
-                # The registers of the words before may take the new ones when no product reads them any more.
+            if value in self.words and not op.regions:  # values that control flow carries are words already
+                # The new words go to the registers of the previous ones: no product may read these any more.
                 self._products.settle_registers(value)
                 self.lowered[value] = self._products.packed(value, self.lowered[value])
 
     def _lower(self, op: Op) -> None:
         """Lower an operation as for one group of warps.
 
-        But load tiles that have an accumulator's layout in wide accesses.
+        Tiles with an accumulator's layout are an exception: they are loaded in wide accesses.
         """
         if isinstance(op, LoadTile | LoadMut):
             self.builder.location = op.location
@@ -361,13 +361,13 @@ class WarpSpecialised(LoweringContext):
             lower_operation(self, op)
 
     def bounds(self, loop: For) -> Sequence[Value]:
-        """A loop's start, stop and step; those of the piece, where it is divided."""
+        """A loop's start, stop and step; those of the piece, where the loop is divided."""
         if self.split is not None and loop is self.plan.summing:
             return self.split.bounds
         return [self.lowered[value] for value in loop.bounds]
 
     def copy(self, value: Value) -> Value:
-        """The lowered value of one that has none yet."""
+        """A new value as the lowered one: of words, where `in_words` says so."""
         if value not in self.words:
             return super().copy(value)
         rows, columns = value.tile.shape
@@ -415,9 +415,8 @@ class WarpSpecialised(LoweringContext):
     def _shared_along(self, operand: Operand) -> tuple[int, ...] | None:
         """The axes of the grid along which tile blocks load the same tile.
 
-        None if one tile block may load it twice.
-
-        None also for a product's operand. It has to stay in the L2 cache for other tile blocks.
+        None if one tile block may load it twice. None also for a product's operand, which has to stay in the L2 cache
+        for other tile blocks.
         """
         if operand.load in self._multiplied:
             return None
