@@ -1,9 +1,8 @@
 """Loops that run on the device.
 
-The variables that a body assigns are carried from one iteration to the next.
-
-A `for` without `break` stays a `For`, which is what the backends' plans look for. A `for` that can be left early
-becomes a `While`, whose condition also tests a flag for each way out.
+The variables that a body assigns are carried from one iteration to the next. A `for` without `break` stays a `For`,
+for which the backends have plans. A `for` that can be left early becomes a `While`, whose condition also tests a flag
+for each exit.
 
 A Python number that a loop changes takes the type that the body gives it: `m = float("-inf")` before a loop over
 `m = max(m, row)` becomes a tile. The type is guessed first, and the compiled body shows the right one. After a wrong
@@ -242,7 +241,8 @@ class Loop:
         Raises:
             _CarriedChanged: the variable is dropped. The call returns where it has to be carried.
         """
-        if name not in self.dropped and name in self.before and is_only_overwritten(self.node, name):
+        is_overwritten = is_only_overwritten(self.node, name, self.frame.body)
+        if is_overwritten and name in self.before and name not in self.dropped:
             self.dropped.add(name)
             del self.templates[name]
             self.carried = [leaf for leaf in self.carried if leaf.name != name]
