@@ -1,7 +1,7 @@
 """Annotations of parameters, and of fields of named tuples and dataclasses.
 
-A parameter's annotation is read from the syntax tree: its names are looked up, and it is never evaluated. Python may
-have evaluated it before, as a field's; a name then means what Python took it for.
+A parameter's annotation is read from the syntax tree: its names are looked up, and it is never evaluated. If Python has
+evaluated it already, a name means the object that Python found for it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Annotations:
         function: the function in whose scope the annotations' names are looked up.
         generics: the kernel's, by name.
         locate: the place of a syntax node.
-        evaluated: names in the annotations, and what Python took them for where the function was defined.
+        evaluated: names in the annotations, and the objects that Python found for them (`evaluated_names`).
         scope: the names of a class's module, for annotations of its fields; None for a kernel's.
         within: the classes whose fields are being read, outermost first.
     """
@@ -70,7 +70,7 @@ class Annotations:
         self._evaluated = evaluated
         self._scope = scope
         self._within = within
-        self._place: Location | None = None  # of the parameter that is read, where a field's annotation has no place
+        self._place: Location | None = None  # of the parameter being read: the annotation of a field has no place
 
     # Parameters
 
@@ -135,7 +135,7 @@ class Annotations:
         return Parameter(name, "mut", dtype, extents, place, mapped)
 
     def _of_tensor(self, facts: list[Any]) -> list[Any] | None:
-        """The facts of `Mut[...]` or `Mut[Tensor[...]]`; None of a plain `Mut[Tensor]`."""
+        """The facts of `Mut[...]` or `Mut[Tensor[...]]`; None for a plain `Mut[Tensor]`."""
         inner = self._unquote(facts[0])
         head, more = self._try_parts(inner) if len(facts) == 1 else (MISSING, None)
         return more if is_tensor(head) else facts
@@ -268,10 +268,10 @@ class Annotations:
                 kinds.append(cast("type[Any]", kind))
         return tuple(kinds)
 
-    # What stands there
+    # Syntax and objects
 
     def _sides(self, annotation: Any) -> tuple[Any, ...] | None:
-        """The alternatives of `A | B`; None of anything else."""
+        """The alternatives of `A | B`; None for anything else."""
         if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
             left = self._unquote(annotation.left)
             return (*(self._sides(left) or (left,)), self._unquote(annotation.right))
@@ -331,7 +331,7 @@ class Annotations:
             raise KernelSyntaxError(f"kernel {self._kernel!r}: {what}", place, remedy) from error
 
     def _resolved(self, node: ast.expr) -> Any:
-        """The object of a name or dotted name in an annotation, its brackets aside."""
+        """The object of a name or dotted name in an annotation, without what is in brackets."""
         node = self._unquote(node)
         if isinstance(node, ast.Constant) and node.value is None:
             return None
@@ -366,7 +366,7 @@ class Annotations:
         return self._sides(node) is not None
 
     def named(self, node: ast.expr) -> Any:
-        """The object or `Generic` that an annotation names, its brackets aside."""
+        """The object or `Generic` that an annotation names, without what is in brackets."""
         head = self._parts(node)[0]
         return self._generics[head.name] if isinstance(head, _Ref) else head
 
@@ -401,7 +401,7 @@ def _annotations_of(kind: type) -> dict[str, Any]:
     annotations: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         annotations.update(inspect.get_annotations(base))
-    # Named tuples keep what is written in quotes as references.
+    # Named tuples keep an annotation in quotes as a reference.
     return {
         name: each.__forward_arg__ if isinstance(each, typing.ForwardRef) else each
         for name, each in annotations.items()
@@ -409,9 +409,9 @@ def _annotations_of(kind: type) -> dict[str, Any]:
 
 
 def evaluated_names(function: Callable[..., Any], tree: ast.FunctionDef) -> dict[str, Any]:
-    """Names in a function's annotations, and what Python took them for.
+    """Names in a function's annotations, and the objects that Python found for them.
 
-    Dotted names are among them. Annotations that Python keeps as text have none.
+    Dotted names are among them, but no names of annotations that Python keeps as text.
     """
     names: dict[str, Any] = {}
     values: dict[str, Any] = {}
@@ -431,7 +431,7 @@ def _pair(node: ast.expr, value: Any, names: dict[str, Any]) -> None:
     elif isinstance(node, ast.BinOp):
         sides = _leaves(node)
         values = typing.get_args(value)
-        if len(sides) == len(values):  # Python leaves out what stands twice
+        if len(sides) == len(values):  # Python leaves out repeated alternatives
             for side, each in zip(sides, values, strict=True):
                 _pair(side, each, names)
     elif isinstance(node, ast.Subscript):

@@ -17,7 +17,6 @@ from typing import Any, cast
 
 from cutile.dtypes import bool_, f32, i32, i64
 from cutile.errors import KernelTypeError
-from cutile.frontend import operators
 from cutile.frontend.flow import Exit, Flag, Flow
 from cutile.frontend.frame import RETURNED, Frame, is_undefined
 from cutile.frontend.operators import is_number, materialize, truth
@@ -46,7 +45,7 @@ class _Side:
         if name == RETURNED:
             return Exit.RETURN in self.flow.taken
         if self.flow.falls or Exit.SKIP_ELSE in self.flow.taken:
-            return True  # a path that skips an `else` goes on behind it
+            return True  # a path that skips an `else` goes on after it
         loop = frame.loop
         if loop is None or not {Exit.BREAK, Exit.CONTINUE} & self.flow.taken.keys():
             return False
@@ -74,7 +73,7 @@ class _Merge:
         self.condition = condition
         self.sides = sides
         self.node = node
-        self.phis: list[tuple[TileType, str, tuple[Any, Any]]] = []
+        self.phis: list[tuple[TileType, str, tuple[Any, Any]]] = []  # type, name, and the value on each side
 
     def variables(self) -> dict[str, Any]:
         """The variables after the branch; a `_Phi` stands for a result of the `if`."""
@@ -272,7 +271,7 @@ class _Merge:
     def emit(self, merged: dict[str, Any], flow: Flow) -> dict[str, Any]:
         """Build the `if`, and put its results in the place of phis.
 
-        Nothing is built where there are no phis, and each side's block has one operation alone, its yield.
+        Nothing is built if there are no phis and each side's block has no operation but its yield.
         """
         frame, builder = self.frame, self.frame.builder
         for side in self.sides:
@@ -360,9 +359,9 @@ def zeros(type: TileType) -> Constant:
 
 
 def _common(x: Any, y: Any) -> TileType | None:
-    """The common type of two leaves, of which none or one is weak; None without one.
+    """The common type of two leaves that are not both whole numbers; None without one.
 
-    The tile's type if one is a tile, else the wider of the numbers' defaults.
+    It is the tile's type if one is a tile.
     """
     if is_tile(x) and is_tile(y):
         return x.tile if x.tile == y.tile else None
@@ -373,9 +372,7 @@ def _common(x: Any, y: Any) -> TileType | None:
         return None
     if isinstance(x, bool) != isinstance(y, bool):
         return None  # Python's 1 and True are equal, but a kernel's have different dtypes
-    if isinstance(x, float) or isinstance(y, float):
-        return TileType(f32)
-    return TileType(operators.default_dtype(max(x, y, key=abs)))
+    return TileType(bool_ if isinstance(x, bool) else f32)
 
 
 def _fits(number: Any, tile: TileType) -> bool:

@@ -1,4 +1,4 @@
-"""Calls of Python's builtins, of `static_range` and its kin, and of `Latency`.
+"""Calls of Python's builtins, of the language's `static_` functions, and of `Latency`.
 
 Builtins over tuples and constant ranges (`enumerate`, `zip`, `sum`, `any`, ...) are unrolled.
 """
@@ -123,9 +123,9 @@ def _reversed(frame: Frame, items: Any) -> Any:
 
 
 def _changes_nothing(start: Any, neutral: int, values: tuple[Any, ...]) -> bool:
-    """Whether `start` and the first value give just that value.
+    """Whether `start` combined with the first value gives just that value.
 
-    It does not of a bool, which becomes an integer, nor of a float beside an integer.
+    It does not if the value is a bool, which becomes an integer, or if `start` is a float beside an integer.
     """
     first = values[0] if values else True
     return type(start) is int and start == neutral and not isinstance(first, bool) and not _is_bool(first)
@@ -212,7 +212,7 @@ def _isinstance(frame: Frame, x: Any, kind: Any) -> Any:
     annotation = next((each for ours, each in _ANNOTATIONS if isinstance(x, ours)), None)
     if annotation is None:
         return isinstance(x, kinds)
-    # A kernel may name `ct.Tensor`, the class of callers' tensors. It is a subclass of the class that annotates.
+    # A kernel may name `ct.Tensor`, the class of callers' tensors. It is a subclass of the one in annotations.
     return any(issubclass(annotation, each) or issubclass(each, annotation) for each in kinds)
 
 

@@ -11,8 +11,8 @@ A composed handler is written in the language itself:
         small = ct.exp(-abs(x))
         return ct.select(x < 0, small, 1.0) / (small + 1.0)
 
-A composition stands in one place, and every backend and the interpreter have it. Its operations come from the line of
-the kernel that calls it. Values are terms, which have Python's operators; `ct` has the operations of the language.
+A composition is written once, for every backend and the interpreter. The location of its operations is the line of the
+kernel that calls it. Values are terms, which have Python's operators; `ct` has the operations of the language.
 """
 
 from __future__ import annotations

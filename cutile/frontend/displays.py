@@ -154,7 +154,7 @@ def _generate(
     if first.is_async:
         frame.syntax_error(first.iter, "an async comprehension is not compiled in a kernel", "Use a plain one.")
     source = frame.evaluate(first.iter) if over is None else over
-    # Each `for` goes over its items, and for each item through the `for`s behind it.
+    # Each `for` goes over its items, and the `for`s after it run once for each of these.
     for item in static_items(frame, source, first.iter):
         assign(frame, first.target, item)
         if all(_holds(frame, test) for test in first.ifs):

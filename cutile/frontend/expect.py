@@ -92,7 +92,7 @@ def axes_of(frame: Frame, value: Any, rank: int, what: str) -> tuple[int, ...]:
 def index_scalar(frame: Frame, value: Any, what: str) -> Value:
     """One index: a scalar of i32, or of i64 where 32 bits may not hold it.
 
-    A number beyond 64 signed bits becomes another index outside of every tensor.
+    A number beyond 64 signed bits is clamped to them: it stays outside of every tensor.
     """
     value = plain(value)
     if isinstance(value, int) and not isinstance(value, bool):

@@ -243,7 +243,7 @@ def _first_use_in(body: Sequence[ast.stmt], name: str) -> tuple[bool, bool]:
 def _first_use(node: ast.stmt, name: str) -> tuple[bool, bool]:
     """`_first_use_in` of one statement.
 
-    A kind of statement that is not listed counts as one that assigns nothing. So a variable is carried in doubt.
+    A kind of statement that is not listed counts as one that assigns nothing. So, in doubt, a variable is carried.
     """
     match node:
         case ast.Assign(targets=targets, value=value):

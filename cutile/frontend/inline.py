@@ -2,9 +2,9 @@
 
 - Plain functions of Python.
 - Functions and lambdas that are defined inside a kernel or helper. They see its variables as they are when called.
-- Context managers: generators that `contextlib.contextmanager` has wrapped, in a `with`. What stands before the `yield`
-  is compiled before the block, the rest behind it. Nothing in a kernel raises, so a `finally` around the `yield` makes
-  no difference.
+- Context managers: generators that `contextlib.contextmanager` has wrapped, in a `with`. The statements before the
+  `yield` are compiled before the block, the others after it. Nothing in a kernel raises, so a `finally` around the
+  `yield` makes no difference.
 
 `may_store` reads the same bodies. It reads all their lines, also those that a constant condition leaves uncompiled.
 """
@@ -276,7 +276,7 @@ def _enter(frame: Frame, node: ast.With, position: int) -> None:
     if item.optional_vars is not None:
         assign(frame, item.optional_vars, yielded)
     _enter(frame, node, position + 1)
-    # `falls`: the end of the block is reached at all. `taken`: on some paths it was left before.
+    # `falls`: some path reaches the end of the block. `taken`: some path left the block before its end.
     if after and (not frame.flow.falls or frame.flow.taken):
         frame.syntax_error(
             node,
@@ -295,7 +295,7 @@ def _generator(frame: Frame, function: Any) -> types.FunctionType:
 
 
 def _around_yield(inner: Frame) -> tuple[list[ast.stmt], ast.expr | None, list[ast.stmt]]:
-    """The statements before the `yield`, its operand, and the statements behind it."""
+    """The statements before the `yield`, its operand, and the statements after it."""
     body = list(_without_finally(inner.body))
     yielding = [k for k, item in enumerate(body) if any(isinstance(node, ast.Yield) for node in ast.walk(item))]
     position = yielding[0] if len(yielding) == 1 else None
@@ -310,7 +310,7 @@ def _around_yield(inner: Frame) -> tuple[list[ast.stmt], ast.expr | None, list[a
 
 
 def _without_finally(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements, where a `try` with nothing but a `finally` gives way to its own."""
+    """Statements; a `try` that has only a `finally` is replaced by its own statements."""
     for statement in statements:
         if isinstance(statement, ast.Try) and not statement.handlers and not statement.orelse:
             yield from _without_finally([*statement.body, *statement.finalbody])
@@ -319,7 +319,7 @@ def _without_finally(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 _EFFECT_NAMES = "store|scatter|atomic|print|assert|copy|write"
-"""Parts of the names of operations that have an effect."""
+"""Matches parts of the names of operations that have an effect."""
 
 
 def may_store(function: Callable[..., Any], source: FunctionSource) -> bool:

@@ -1,8 +1,8 @@
 """The proof that plain accesses of a `SharedMut` meet no other tile block's.
 
 A plain store is accepted where no two tile blocks can name one element: then every access of that tensor lies in
-elements that one block owns. Atomic updates may name any. This is decided on the IR as written, so that an error shows
-the line.
+elements that one block owns. Atomic updates may name any element. This is decided on the IR as written, so
+that an error shows the line.
 
 A block owns the elements at a multiple of its index, or at a number that it has claimed by an atomic addition:
 
@@ -109,6 +109,7 @@ class _Proof:
         self._written: dict[Any, int] = {}
         self._forms = Forms(function, weak, self._counter)
         self._accesses: dict[Value, list[_Access]] = {}
+        # Each is a `LaunchCheck` of `passes/bounds.py`.
         self.checks: list[tuple[str, int, int, str, str, str, tuple[str, ...], str]] = []
 
     def check(self, tensor: Value) -> None:
@@ -146,7 +147,7 @@ class _Proof:
                 forms = tuple(None if form is None else form.times(step).up_to(size) for form, step, size in tiles)
                 yield _Access(op, isinstance(op, StoreView), False, forms)
             case TensorAddress() if op.x is tensor:
-                # An address may lead anywhere, unless it is the base of known elements. That of a slice is none.
+                # An address may lead anywhere, unless it is the base of known elements. A slice's address is no base.
                 if not any(place.base is op.result for place in self._reached.values()):
                     yield _Access(op, True, False, None)
             case TensorDim() | TensorStride() | CheckTile() | CheckIndex():
@@ -160,7 +161,7 @@ class _Proof:
     def _counter(self, op: AtomicRmw) -> str | None:
         """The counter from which an update takes a number that nobody else gets.
 
-        None of another update.
+        None for any other update.
         """
         place = self._reached.get(op.pointers)
         if place is None or self._counter_gap(place.tensor) is None:

@@ -135,11 +135,12 @@ class _Reader:
         if isinstance(declared, Parameter) and declared.kind != "scalar":
             raise self._syntax(
                 node,
-                f"parameter {name!r} is a {_ANNOTATION[declared.kind]}, and has a "
-                "default value",
+                f"parameter {name!r} is a {_ANNOTATION[declared.kind]}, and has a default value",
                 "Each launch gives it. Where it may be left out, annotate it with `Tensor | None`, and let the "
-                "default be None." if declared.kind == "tensor" else "Each launch gives it.",
-            )  # fmt: skip
+                "default be None."
+                if declared.kind == "tensor"
+                else "Each launch gives it.",
+            )
 
     def _syntax(self, node: ast.AST, what: str, remedy: str) -> KernelSyntaxError:
         return KernelSyntaxError(f"kernel {self._source.name!r}: {what}", self._source.locate(node), remedy)
@@ -203,7 +204,7 @@ class _Reader:
         self._generics[name] = Generic(name, kind, default, self._source.locate(node), types)
 
     def _instead_of_generic(self, name: str, annotation: ast.expr | None, bound: Any) -> str:
-        """The remedy for a generic's annotation: a parameter's is moved before the `*`."""
+        """The remedy for a generic's wrong annotation: move a parameter before the `*`."""
         with suppress(KernelError):
             if annotation is not None and bound not in (float, str, bool):
                 self._annotations.parameter(name, annotation, self._source.locate(annotation))

@@ -99,7 +99,7 @@ def iterator(frame: Frame, items: Iterable[Any]) -> IteratorItems:
 
 
 def gone_through(frame: Frame, value: Any) -> Any:
-    """A value that is gone through here: an iterator, for the first time.
+    """A value that is gone through here; an iterator is marked as used up.
 
     Raises:
         KernelTypeError: another place goes through the iterator, or a loop does in each iteration.
@@ -131,7 +131,7 @@ def own_equality(frame: Frame, value: Any, other: Any) -> types.FunctionType | N
     if (equal is object.__eq__ and kind_of(other) is kind) or isinstance(unequal, types.FunctionType):
         how = "has a __ne__ of its own" if equal is not object.__eq__ else "has eq=False, so it equals itself alone"
         frame.type_error(f"==: {kind.__name__} {how}", remedy="Compare its fields one by one.")
-    # The module dataclasses compiles its own from a string.
+    # The module dataclasses compiles its own methods from a string.
     is_plain = not isinstance(equal, types.FunctionType) or equal.__code__.co_filename == "<string>"
     return None if is_plain else equal
 
@@ -159,7 +159,7 @@ def own_method(frame: Frame, value: Any, name: str) -> types.FunctionType | None
     if not name or not isinstance(value, Record | tuple) or kind is tuple:
         return None
     function = inspect.getattr_static(kind, name, None)
-    # The module dataclasses compiles its own from a string.
+    # The module dataclasses compiles its own methods from a string.
     if not isinstance(function, types.FunctionType) or function.__code__.co_filename == "<string>":
         return None
     frame.captures.attribute(kind, name)
@@ -169,8 +169,9 @@ def own_method(frame: Frame, value: Any, name: str) -> types.FunctionType | None
 def own_operator(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     """`left <op> right` by the author's methods; NotImplemented without them.
 
-    Python's rules: the right operand is asked behind the left one, and for arithmetic not at all where both are of one
-    class. It is asked first where its class derives from the left one's, and for arithmetic has a method of its own.
+    Python's rules hold. The left operand's method is called first, then the right one's. For arithmetic, the right
+    one's is not called if both are of one class. The right one's is called first if its class derives from the left
+    one's; for arithmetic, its class has to override the method, too.
     """
     if not isinstance(left, Record | tuple) and not isinstance(right, Record | tuple):
         return NotImplemented
@@ -218,7 +219,7 @@ def define_operator(kind: type[ast.AST], value: Record) -> str:
 
 
 def compared_items(value: Any) -> tuple[Any, ...] | None:
-    """`children`, of a dataclass without the fields that `==` leaves out."""
+    """`children`; for a dataclass, without the fields that `==` leaves out."""
     if not isinstance(value, Record):
         return children(value)
     # A class with eq=False has the `__eq__` of the class that it derives from, with that class's fields.
@@ -229,7 +230,7 @@ def compared_items(value: Any) -> tuple[Any, ...] | None:
 
 
 def same_structure(a: Any, b: Any) -> bool:
-    """Whether two values differ in nothing but their leaves."""
+    """Whether two values differ at most in their leaves."""
     x, y = _parts(a), _parts(b)
     if x is None or y is None:
         return x is y

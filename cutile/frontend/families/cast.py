@@ -252,7 +252,7 @@ def _one_axis(frame: Frame, tile: Value, what: str) -> int:
 
 
 def _shaped(handler: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """The method: as the function, with the shape of the result where it is said."""
+    """The method of a function; it also takes the shape of the result."""
 
     def method(frame: Frame, x: Any, shape: Any = None) -> Any:
         value = handler(frame, x)

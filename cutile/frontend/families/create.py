@@ -114,7 +114,7 @@ def _words(ct: Language, value: Any, name: str, what: str) -> Words:
 
 
 def _word(ct: Language, number: Any) -> Term:
-    """A word as a term, also of a number that stands beside no tile."""
+    """A word as a term; a number becomes a scalar of u32."""
     return number if isinstance(number, Term) else ct.term(number, u32)
 
 
@@ -183,7 +183,7 @@ def rand(ct: Language, seed: Any, counter: Any, subsequence: Any = 0) -> Any:
 
 @composed
 def randn(ct: Language, seed: Any, counter: Any, subsequence: Any = 0) -> Any:
-    # The transform of Box and Muller. Half a step is added, so that the logarithm is finite.
+    # The Box-Muller transform. Half a step is added, so that the logarithm is finite.
     first, second, _, _ = _blocks(ct, seed, counter, subsequence, "randn")
     above_zero = first.astype(f32) * 2.0**-32 + 2.0**-33
     angle = second.astype(f32) * TURN + TURN / 2
@@ -206,5 +206,6 @@ def randint(ct: Language, seed: Any, counter: Any, low: Any, high: Any, subseque
         ct.frame.type_error(f"randint: there is no number from {low} to below {high}", remedy="low is below high.")
     first, last = bounds
     word = _blocks(ct, seed, counter, subsequence, "randint")[0]
-    # The upper word of the product with the number of values is a multiplication of a fraction in [0, 1) by it.
+    # A word over 2**32 is a fraction in [0, 1). The upper word of a product is the fraction times the number of values,
+    # rounded down.
     return ct.mulhii(word, (last - first).astype(u32)).astype(i32) + first

@@ -29,7 +29,7 @@ class Text(Described):
     """An f-string with values that are known only when the kernel runs.
 
     Attributes:
-        pieces: the text before, between and behind the values; one more than there are values.
+        pieces: the text before, between and after the values; one more than there are values.
         specs: the `%` format of each value.
     """
 
@@ -202,7 +202,7 @@ def print_tko(frame: Frame, format: Any, *values: Any, token: Any = None) -> Any
 
 
 def constant_text(message: Any) -> str:
-    """A message as text behind a colon, with dots for values that only run time knows."""
+    """A message as text after a colon, with dots for values that only run time knows."""
     if not isinstance(message, Text):
         words = message if is_number(message) or isinstance(message, str) else describe(message)
         return "" if message is None or message == "" else f": {words}"

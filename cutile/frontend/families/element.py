@@ -194,7 +194,7 @@ def scatter(
 
 
 def written(frame: Frame, y: Any, what: str) -> Value:
-    """The tensor behind something that the kernel may write."""
+    """The tensor of a value that the kernel may write."""
     tensor = tensor_of(frame, y, what)
     if is_constant(tensor) or not (frame.unsafe or is_written(frame, tensor)):
         frame.type_error(

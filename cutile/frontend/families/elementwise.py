@@ -118,7 +118,7 @@ def _ordered(frame: Frame, predicate: str, x: Value, y: Value) -> Value:
     return frame.emit(PREDICATES[predicate](x=x, y=y))
 
 
-def _named(predicate: str) -> None:
+def _register_comparison(predicate: str) -> None:
     name = f"{predicate}_tile"
 
     def handler(frame: Frame, x: Any, y: Any) -> Any:
@@ -129,7 +129,7 @@ def _named(predicate: str) -> None:
 
 
 for _predicate in PREDICATES:
-    _named(_predicate)
+    _register_comparison(_predicate)
 
 
 @operation

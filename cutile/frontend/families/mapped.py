@@ -5,9 +5,9 @@ order; the trailing two, of `nM x nN` tiles, are in the order of groups. With a 
 
     band = GM * nN     a band of GM rows of tiles; the last may have fewer
     g, r = t // band, t % band
-    first = g * GM;  rows = min(nM - first, GM)
-    gn = r // (rows * GN), q = r % (rows * GN)      a column group: GN columns of the band's rows
-    m = first + q % rows;  n = gn * GN + q // rows  within it, down the rows first
+    first = g * GM;  size = min(nM - first, GM)     the band's first row, and its number of rows
+    gn = r // (size * GN), q = r % (size * GN)      a column group: GN columns of the band's rows
+    m = first + q % size;  n = gn * GN + q // size  within it, down the rows first
 
 A map of 1 along both is row-major order. An axis whose map is 0 is OWNED: the stream leaves it out, and its item owns
 all tiles along it. No two blocks mint the same index, so that no two write one tile.
@@ -125,7 +125,7 @@ class _Stream:
         return PartitionIndex(self, self.owners, tuple(coords))
 
     def _pair(self, frame: Frame, t: Any, rows: Any, columns: Any) -> list[Any]:
-        """The two trailing coordinates."""
+        """The two trailing coordinates of the position `t` in `rows` x `columns` tiles."""
 
         def of(kind: type[ast.AST], x: Any, y: Any) -> Any:
             return _within_stream(frame, kind, x, y)

@@ -162,8 +162,8 @@ def window_count(frame: Frame, part: WindowRef, axis: int) -> Any:
 def loadable_windows(frame: Frame, part: WindowRef, axis: int) -> Any:
     """How many windows may be loaded along an axis of a tile.
 
-    These are no fewer than without `starts`, so that each tile of a tensor has its window: where the last tile has one
-    element, a window that begins an element behind it is all padding.
+    They are no fewer than without `starts`, so that each tile of a tensor has its window. If the last tile has one
+    element and windows start at 1, the last window is all padding.
     """
     return _windows_from(frame, part, axis, min(part.starts[axis], 0))
 

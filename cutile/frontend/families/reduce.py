@@ -27,7 +27,7 @@ from cutile.ops.shape import Reshape
 def _reduced_along(
     frame: Frame, tile: Value, axes: tuple[int, ...], keepdims: bool, step: Callable[[Value, int], Value]
 ) -> Value:
-    """A tile reduced along axes, the last one first, so that elements stay in order."""
+    """A tile reduced along axes, the last one first, so that the others keep their numbers."""
     shape = tile.tile.shape
     for axis in reversed(axes):
         tile = step(tile, axis)
@@ -159,7 +159,7 @@ def _running(frame: Frame, tile: Value, axis: Any, backward: bool, identity: Any
         nan = {"nan": True} if op is arith.Max and a.tile.dtype.is_float else {}
         return frame.emit(op(x=a, y=b, **nan))
 
-    step.in_front_end = True  # type: ignore[attr-defined]
+    step.in_front_end = True  # type: ignore[attr-defined]  # `_body` calls it with the frame
     where = axis_of(frame, axis, len(tile.tile.shape), what)
     return _folded(frame, Scan, [tile], where, (identity,), step, False, reverse=backward)[0]
 
@@ -236,7 +236,7 @@ def _folded(
 ) -> list[Value]:
     """Tiles of one shape folded together along an axis.
 
-    `dropped` has the axes behind this one along which the tiles were folded before.
+    `dropped` has the later axes, along which the tiles were folded already.
     """
     shape = tiles[0].tile.shape
     body, outside = _body(frame, op.name, [tile.tile.with_shape(()) for tile in tiles], function, together)
@@ -284,7 +284,7 @@ def _body(
 ) -> tuple[Block, tuple[Value, ...]]:
     """The function as a block of element-wise operations; branches become selections.
 
-    Returns the block, and the kernel's values that it reads. The block has arguments for these behind the others.
+    Returns the block, and the kernel's values that it reads. `_with_outside` says which arguments the block has then.
     """
     arguments = [Value(scalar, stem) for stem in ("a", "b") for scalar in scalars]
     count = len(scalars)
