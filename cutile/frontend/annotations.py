@@ -331,7 +331,7 @@ class Annotations:
             raise KernelSyntaxError(f"kernel {self._kernel!r}: {what}", place, remedy) from error
 
     def _resolved(self, node: ast.expr) -> Any:
-        """The object of a name or dotted name in an annotation, without what is in brackets."""
+        """The object of a name or dotted name in an annotation, without its brackets."""
         node = self._unquote(node)
         if isinstance(node, ast.Constant) and node.value is None:
             return None
@@ -366,7 +366,7 @@ class Annotations:
         return self._sides(node) is not None
 
     def named(self, node: ast.expr) -> Any:
-        """The object or `Generic` that an annotation names, without what is in brackets."""
+        """The object or `Generic` that an annotation names, without its brackets."""
         head = self._parts(node)[0]
         return self._generics[head.name] if isinstance(head, _Ref) else head
 

@@ -1,4 +1,4 @@
-"""Calls of Python's builtins, of the language's `static_` functions, and of `Latency`.
+"""Calls of Python's builtins, the language's `static_` functions, and `Latency`.
 
 Builtins over tuples and constant ranges (`enumerate`, `zip`, `sum`, `any`, ...) are unrolled.
 """

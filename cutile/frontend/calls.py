@@ -292,7 +292,10 @@ def _require_for_kernels(frame: Frame, function: types.FunctionType, name: str, 
 
 
 def _refuse(frame: Frame, function: Any, name: str, named: bool, node: ast.AST) -> NoReturn:
-    """Report what a kernel cannot call; `named`: whether `name` is the text of the call."""
+    """Report what a kernel cannot call.
+
+    `named`: whether `name` is the text that the user calls.
+    """
     if hasattr(function, "__wrapped_kernel__"):
         frame.type_error(f"{name} is a kernel; a kernel cannot call a kernel", node, "Call a plain function instead.")
     if isinstance(function, type):

@@ -91,9 +91,10 @@ class Report:
 
 
 def _repeats(a: KernelError, b: KernelError) -> bool:
-    """Whether two errors have the same message and place; the calls that led there may differ.
+    """Whether two errors have the same message and the same place.
 
-    A function with an error is compiled for each of its calls, and its error is reported once.
+    The calls that led there may differ: a function with an error is compiled for each of its calls, and its error is
+    reported once.
     """
     if a.location is None or b.location is None:
         return str(a) == str(b)
@@ -209,7 +210,7 @@ class LoopState:
         self.at[exit] = {name: late.get(name, value) for name, value in earlier.items() if name in defined}
 
     def values(self, name: str, exits: Sequence[Exit]) -> list[Any]:
-        """A variable's value at each of `exits` that a path took; MISSING where it has none."""
+        """A variable's value at each of `exits` that a path took; MISSING for none."""
         return [at.get(name, MISSING) for exit, at in self.at.items() if exit in exits]
 
 
@@ -266,7 +267,10 @@ class Frame:
 
     @functools.cached_property
     def own(self) -> dict[str, ast.AST]:
-        """The names that the function assigns, with the first place of each; they are local in all of it."""
+        """The names that the function assigns, with the first place of each.
+
+        They are local in all of the function, also before the assignment.
+        """
         return assigned(self.body)
 
     @property

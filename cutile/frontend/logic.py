@@ -24,7 +24,7 @@ _FLAG = TileType(bool_)
 
 
 def is_cheap(block: Block) -> bool:
-    """Whether a block computes with scalars alone, without effects and without regions."""
+    """Whether a block has only operations on scalars, without effects or regions."""
     return all(map(_is_cheap, block.operations))
 
 

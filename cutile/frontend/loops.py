@@ -126,7 +126,7 @@ class Loop:
                 self.carried.append(_CarriedLeaf(name, leaf, None, fixed=False, weak=type(leaf) is not bool))
 
     def _begin(self, name: str, value: Any) -> None:
-        """Carry a variable without a value before the loop; `value` is its value at the end of the body."""
+        """Carry a variable that the loop is first to assign; `value`: at the body's end."""
         forms = {k: Form.of(tensor.value) for k, tensor in enumerate(tensors_in(value)) if tensor is not None}
         self.forms[name] = forms
         template = self.templates[name] = taken_apart(value, forms)
@@ -378,9 +378,9 @@ class Loop:
         return None
 
     def _constant(self, name: str) -> bool:
-        """Whether a variable is the same constant wherever the loop ends, so that it stays one after the loop.
+        """Whether a variable is the same constant wherever the loop ends.
 
-        A loop that may not run also ends with the value from before it.
+        Then it is a constant after the loop, too. A loop that may not run also ends with the value from before it.
         """
         if name == RETURNED or name not in self.ends:
             return False
@@ -562,7 +562,7 @@ class Loop:
         frame.flow.rejoin(Exit.SKIP_ELSE)
 
     def _after(self, name: str, end: Any, carried: Any, exits: Sequence[Exit]) -> Any:
-        """The meaning after the loop of a variable that is fresh (`_fresh`) or not carried.
+        """The meaning after the loop of a variable that is `_fresh` or not carried.
 
         Args:
             end: its meaning at the end of the body; None where it has none.

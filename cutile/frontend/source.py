@@ -154,7 +154,7 @@ class FunctionSource:
 
 
 def column_of(text: str, offset: int) -> int:
-    """The column in characters, of an offset in bytes of UTF-8 as syntax trees have it.
+    """The column in characters, of a syntax tree's column in bytes of UTF-8.
 
     Example:
         >>> column_of("é + b", 5)

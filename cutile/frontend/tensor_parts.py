@@ -62,7 +62,7 @@ class Form:
 
 
 def parts_of(frame: Frame, tensor: Value, form: Form) -> list[Value]:
-    """The parts of a tensor in a form; the tensor's type has all constants of the form."""
+    """The parts of a tensor in a form, all of whose constants its type has."""
     type = tensor.tensor
     parts = [frame.emit(TensorAddress(x=tensor))]
     for axis, (known, extent) in enumerate(zip(form.shape, type.shape, strict=True)):

@@ -384,7 +384,7 @@ class _Choice:
 
 
 class Bare:
-    """Bare floats: f32 values of Python's floats, whose dtype the author did not write.
+    """Bare floats: f32 values of Python's floats, whose dtype nobody wrote.
 
     A conversion to another dtype does not convert the f32. It rounds the numbers as they were written, once:
     `ct.broadcast(math.pi, shape).astype(ct.f64)` is pi to 53 bits. A conversion to f64 also repeats the arithmetic on

@@ -27,7 +27,7 @@ from cutile.ops.shape import Reshape
 def _reduced_along(
     frame: Frame, tile: Value, axes: tuple[int, ...], keepdims: bool, step: Callable[[Value, int], Value]
 ) -> Value:
-    """A tile reduced along axes, the last one first, so that the others keep their numbers."""
+    """A tile reduced along axes: the last first, so that others keep their numbers."""
     shape = tile.tile.shape
     for axis in reversed(axes):
         tile = step(tile, axis)
