@@ -20,21 +20,17 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.inline import define, with_statement
 from cutile.frontend.logic import changed, conjunction, is_cheap, settled
 from cutile.frontend.operators import truth
+from cutile.frontend.registry import FOLDED
 from cutile.frontend.simple_statements import assign, break_statement, continue_statement, refuse, return_statement
 from cutile.frontend.structure import children, field_names, own_in_place
-from cutile.frontend.values import FAULTY, ListItems, MutRef, Record, Table, describe, is_tile, items_of
+from cutile.frontend.values import FAULTY, ListItems, MutRef, Record, Table, describe, is_tile, items_of, plain
 from cutile.ir import Value
 from cutile.ops.arith import And, Not, Or
 
 # `match`: patterns are decided now. Only a scalar is compared with a constant when the kernel runs.
 
-_CLASSES: dict[Any, Callable[[Any], bool]] = {
-    bool: lambda value: isinstance(value, bool),
-    int: lambda value: isinstance(value, int),
-    float: lambda value: isinstance(value, float),
-    str: lambda value: isinstance(value, str),
-    tuple: lambda value: isinstance(value, tuple),
-}
+_CLASSES = (bool, int, float, str, tuple)
+"""Classes of Python's in patterns; `int(k)` matches what `isinstance(..., int)` accepts."""
 
 
 def match_statement(frame: Frame, node: ast.Match) -> None:
@@ -262,7 +258,7 @@ class _Pattern:
         frame = self.frame
         kind = frame.evaluate(pattern.cls)
         if kind in _CLASSES:
-            if not _CLASSES[kind](subject):
+            if not FOLDED[isinstance](frame, plain(subject), kind):
                 return False
             return all(self._matches(each, subject) for each in pattern.patterns[:1])
         names = field_names(kind) if isinstance(kind, type) else None
