@@ -80,7 +80,7 @@ def _enumerate(frame: Frame, items: Any, start: Any = 0) -> Any:
 
 def _zip(frame: Frame, *iterables: Any, strict: Any = False) -> Any:
     columns = [_items(frame, each, "zip()") for each in iterables]
-    if strict and len({len(each) for each in columns}) > 1:
+    if _decided(frame, strict, "zip: strict") and len({len(each) for each in columns}) > 1:
         lengths = ", ".join(str(len(each)) for each in columns)
         frame.type_error(f"zip: the lengths differ: {lengths}", remedy="Slice the longer, or leave strict out.")
     return iterator(frame, zip(*columns, strict=False))
@@ -116,6 +116,17 @@ def _folded(frame: Frame, function: Any, items: Any, *initial: Any) -> Any:
     for item in rest:
         result = frame.invoke(function, result, item, node=frame.node)
     return result
+
+
+def _decided(frame: Frame, value: Any, what: str) -> bool:
+    """Whether a value is true, which has to be known now."""
+    decided = truth(frame, value)
+    if isinstance(decided, bool):
+        return decided
+    frame.type_error(
+        f"{what} must be known when the kernel is compiled, got {describe(value)}",
+        remedy="Use a constant or a generic.",
+    )
 
 
 def _reversed(frame: Frame, items: Any) -> Any:
@@ -183,7 +194,7 @@ def _sorted(frame: Frame, items: Any, reverse: Any = False) -> Any:
                 f"sorted: expected numbers that are known when the kernel is compiled, got {describe(item)}",
                 remedy="Order tiles and scalars with ct.min_tile and ct.max_tile.",
             )
-    return tuple(sorted(values, reverse=bool(reverse)))
+    return tuple(sorted(values, reverse=_decided(frame, reverse, "sorted: reverse")))
 
 
 def _str(frame: Frame, x: Any = "") -> Any:

@@ -17,6 +17,7 @@ from cutile.frontend.operators import (
     broadcast_to,
     is_number,
     narrowed,
+    truth,
     unify,
     widened,
 )
@@ -153,7 +154,7 @@ def cmpf(frame: Frame, x: Any, y: Any, predicate: Any, cmp_ordering: Any = marke
 @operation
 def select(frame: Frame, condition: Any, x: Any, y: Any) -> Any:
     if not is_tile(condition):
-        return x if condition else y
+        return x if truth(frame, condition) else y
     if not condition.tile.dtype.is_bool:
         frame.type_error(
             f"select: the condition must be a tile of bools, got {describe(condition)}",
