@@ -43,6 +43,8 @@ class _Ref:
 class Annotations:
     """Reads annotations in one scope.
 
+    In `Tensor[f32, 8]`, `Tensor` is the head, and `f32` and `8` are the facts.
+
     Args:
         kernel: the kernel's name, for messages.
         function: the function in whose scope the annotations' names are looked up.
@@ -214,7 +216,7 @@ class Annotations:
     def _element(self, item: Any, place: Location) -> DTypeLike | str:
         text = item.value if isinstance(item, ast.Constant) else item
         if isinstance(text, str) and text.isidentifier() and text not in self._generics:
-            known = self._found(ast.Name(text))
+            known = self._object_of(ast.Name(text))
             if not is_dtype(known):
                 remedy = f'The first fact is a dtype, and extents follow: Tensor[f32, "{text}"].'
                 raise self._syntax(item, place, f"{text!r} is no element type", remedy)
@@ -339,7 +341,7 @@ class Annotations:
             node = node.value
         if isinstance(node, ast.Name) and node.id in self._generics:
             return _Ref(node.id)
-        value = self._found(node)
+        value = self._object_of(node)
         if value is MISSING:
             raise KernelNameError(
                 f"kernel {self._kernel!r}: the annotation {ast.unparse(node)!r} means nothing here",
@@ -348,7 +350,8 @@ class Annotations:
             )
         return value
 
-    def _found(self, node: ast.expr) -> Any:
+    def _object_of(self, node: ast.expr) -> Any:
+        """The object of a name or dotted name; MISSING for none."""
         if isinstance(node, ast.Name):
             if self._scope is not None and node.id in self._scope:
                 return self._scope[node.id]
@@ -357,7 +360,7 @@ class Annotations:
         if isinstance(node, ast.Attribute):
             if (text := ast.unparse(node)) in self._evaluated:
                 return self._evaluated[text]
-            owner = self._found(node.value)
+            owner = self._object_of(node.value)
             return MISSING if owner is MISSING else getattr(owner, node.attr, MISSING)
         return MISSING
 

@@ -85,7 +85,7 @@ class _Merge:
                 merged[name] = a  # the same value on both sides, perhaps not the value before the branch
                 continue
             needs = left.needs(name, self.frame), right.needs(name, self.frame)
-            if needs == (True, True) or (needs == (False, False) and name == _VALUE):
+            if needs == (True, True):
                 merged[name] = self._needed_by_both(name, a, b)
             elif needs[0]:
                 merged[name] = self._needed_by_one(name, a, 0)
@@ -119,6 +119,7 @@ class _Merge:
             if (a is _ABSENT or b is _ABSENT) and not (isinstance(a, Undefined) and isinstance(b, Undefined)):
                 why = f"only one branch of the `{_word(self.node)}` in line {self._line} assigns it"
                 return Undefined(why, places=tuple(("it is assigned here", place) for _, place in self._places(name)))
+            # The undefined one. Of two, not `_ABSENT`: the other one says why.
             return b if a is _ABSENT or not isinstance(a, Undefined) else a
         return self._joined(name, a, b)
 

@@ -97,7 +97,8 @@ def computed(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[s
     if not reads.of_function(function):
         return NOT_CONSTANT
     used = _attributes_in(source_of(wrapped_by_cache(function) or function).tree.body)
-    if not all(reads.of_value(argument, used) for argument in (*args, *kwargs.values())):  # a member of an enumeration
+    # An argument may be a member of an enumeration, whose class the function uses.
+    if not all(reads.of_value(argument, used) for argument in (*args, *kwargs.values())):
         return NOT_CONSTANT
     try:
         result = function(*args, **kwargs)
@@ -174,6 +175,7 @@ def evaluated(frame: Frame, node: ast.expr) -> Any:
             names[name] = lookup(frame.function, name)
         else:
             names[name] = value
+    # The kernel's own variables, and the attributes of them that `_Facts` has named.
     if not all(is_constant(each) for name, each in names.items() if frame.local(name) is not MISSING or name[0] == " "):
         return NOT_CONSTANT
     try:

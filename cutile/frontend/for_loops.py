@@ -35,6 +35,7 @@ from cutile.ops.cast import Convert
 from cutile.ops.compare import Ne, Select
 
 UNSIGNED = {8: u8, 16: u16, 32: u32, 64: u64}
+"""By the number of bits."""
 
 
 def for_loop(frame: Frame, node: ast.For) -> None:

@@ -103,7 +103,7 @@ def _repeats(a: KernelError, b: KernelError) -> bool:
 
 
 RETURNED = "return"
-"""The name that holds what a function has returned; no variable can have it."""
+"""The name that holds the value that a function has returned. It is a keyword, so that no variable has it."""
 
 
 class PassOn(Exception):
@@ -142,7 +142,8 @@ class Compilation:
         report: the errors so far.
         unsafe: whether the kernel was declared with `@entry(unsafe=True)`.
         variables: the device's variables that the kernel uses, with their addresses.
-        passed_on: (loop, name) of variables that a loop carries only because code after it reads them; see `PassOn`.
+        passed_on: (id of a loop's syntax, name) of variables that the loop carries only because code after it reads
+            them; see `PassOn`.
         bare: f32 values whose dtype the author did not write; see `Bare`.
         weak: the weak scalars (`plain_numbers.py`), each with its interval; None for those that are no integers.
         reached: the elements of a tensor that pointers lead to, by the value of the pointers.
@@ -298,7 +299,7 @@ class Frame:
         return self.compilation.evaluate(self, node)
 
     def execute(self, body: Sequence[ast.stmt]) -> None:
-        """Compile statements, up to one after which control does not go on."""
+        """Compile statements, until control does not reach the next one."""
         self.compilation.execute(self, body)
 
     def invoke(self, function: Any, *args: Any, node: ast.AST, **kwargs: Any) -> Any:
@@ -310,7 +311,7 @@ class Frame:
 
     @property
     def kernel(self) -> str:
-        """The name of the kernel that is being compiled, whichever of its helpers this is."""
+        """The name of the kernel that is being compiled, also in the frame of a helper."""
         place = self.caller
         while place is not None and place.caller is not None:
             place = place.caller

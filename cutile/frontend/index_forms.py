@@ -121,13 +121,13 @@ class Forms:
             forms = [self.of(each) for each in self._carried[value] if each is not value]
             return forms[0] if forms and all(each == forms[0] for each in forms) else None
         op = self._made_by.get(value)
-        form = None if op is None else self._made(op, value)
+        form = None if op is None else self._result_form(op, value)
         if form is not None:
             return form
         key = self._same_everywhere(value)
         return None if key is None else Form(((("same", key), 1),))
 
-    def _made(self, op: Op, value: Value) -> Form | None:
+    def _result_form(self, op: Op, value: Value) -> Form | None:
         """The form of an operation's result."""
         match op:
             case Constant():

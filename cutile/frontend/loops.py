@@ -82,7 +82,8 @@ class Loop:
         exits: the ways out of the body besides its end: `break`, `return`, or both.
         templates: of each carried variable, a value with the structure that it keeps. Leaves that are tiles or numbers
             are carried; all others are constants.
-        carried: the carried leaves of all templates, in the order of these.
+        state: the `LoopState` of the iteration that is or was last compiled.
+        carried: the carried leaves of all templates, in the order of the templates.
         dropped: the variables that are not carried, since every iteration assigns them before it reads them.
         ends: the carried variables at the end of the body.
         forms: of each variable with tensors, their forms by the number of the leaf; see `tensor_parts.py`.

@@ -95,6 +95,8 @@ class Signature:
 
 
 class _Reader:
+    """Reads the signature of one function from its syntax tree."""
+
     def __init__(self, function: Callable[..., Any], source: FunctionSource) -> None:
         self._function = function
         self._source = source

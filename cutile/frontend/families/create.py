@@ -130,7 +130,7 @@ def _plus(word: Any, number: int) -> Any:
 
 
 def _xor(ct: Language, *words: Any) -> Any:
-    """Numbers first, so that what is known now costs nothing."""
+    """The exclusive or of words; that of numbers is computed now."""
     numbers = 0
     terms: list[Term] = []
     for word in words:

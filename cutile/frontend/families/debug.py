@@ -153,6 +153,7 @@ def _print(frame: Frame, *values: Any, sep: Any = " ", end: Any = "\n") -> None:
 
 BUILTINS[print] = _print
 
+# Doubled brackets, a placeholder with or without a format, or a lone bracket.
 _PLACE = r"\{\{|\}\}|\{(?::([^{}]*))?\}|[{}]"
 
 

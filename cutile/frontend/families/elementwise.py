@@ -112,7 +112,7 @@ OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "l
 
 
 def _ordered(frame: Frame, predicate: str, x: Value, y: Value) -> Value:
-    """A comparison that is false where either is NaN, as all of IEEE's but `!=` are."""
+    """A comparison that is false where either is NaN, as IEEE 754's all but `!=` are."""
     if predicate == "ne" and x.tile.dtype.is_float:
         less, greater = frame.emit(compare.Lt(x=x, y=y)), frame.emit(compare.Gt(x=x, y=y))
         return frame.emit(arith.Or(x=less, y=greater))

@@ -66,8 +66,8 @@ class OwnedRange(Range):
 
     def mint(self, frame: Frame, position: Value) -> IndexComponent:
         """The component at a position."""
-        whole = AssumeWithin(x=position, low=_scalar(frame, self.start), high=_scalar(frame, self.stop), reached=True)
-        return IndexComponent(frame.emit(whole), self.axis, self.owners, None)
+        index = AssumeWithin(x=position, low=_scalar(frame, self.start), high=_scalar(frame, self.stop), reached=True)
+        return IndexComponent(frame.emit(index), self.axis, self.owners, None)
 
 
 TILES = Interval(0, I32.high)

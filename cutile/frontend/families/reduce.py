@@ -236,6 +236,7 @@ def _folded(
 ) -> list[Value]:
     """Tiles of one shape folded together along an axis.
 
+    `together`: whether the function takes and returns tuples, of one scalar for each tile.
     `dropped` has the later axes, along which the tiles were folded already.
     """
     shape = tiles[0].tile.shape
@@ -391,6 +392,7 @@ def _refuse_outside(frame: Frame, name: str, value: Value) -> NoReturn:
 
 
 def _flatten(frame: Frame, name: str, block: Block, builder: Builder, copies: dict[Value, Value]) -> None:
+    """Copy a block's operations without branches; `copies` has the copy of each value."""
     for op in block.operations:
         if isinstance(op, Yield):
             return
