@@ -285,7 +285,7 @@ class Annotations:
         return None
 
     def _parts(self, annotation: Any) -> tuple[Any, list[Any] | None]:
-        """The object that an annotation names, and the items in its brackets, or None."""
+        """The head of an annotation, and its facts; None for the facts without brackets."""
         if isinstance(annotation, ast.expr):
             node = self._unquote(annotation)
             if isinstance(node, ast.Subscript):
@@ -355,7 +355,7 @@ class Annotations:
         if isinstance(node, ast.Name):
             if self._scope is not None and node.id in self._scope:
                 return self._scope[node.id]
-            # A name of the function around that the body does not use is in no closure.
+            # The closure lacks those names of the function around that the body does not use.
             return self._evaluated[node.id] if node.id in self._evaluated else lookup(self._function, node.id)
         if isinstance(node, ast.Attribute):
             if (text := ast.unparse(node)) in self._evaluated:
@@ -378,7 +378,7 @@ class Annotations:
         return KernelSyntaxError(f"kernel {self._kernel!r}: {what}", where, remedy)
 
     def _instead_of(self, annotation: object) -> str:
-        """The remedy for an annotation that Python reads otherwise, or that is misplaced."""
+        """The remedy for an annotation that Python has for other uses, or is misplaced."""
         if annotation is Const or annotation is Shape or annotation is DType:
             return "It annotates generics: put the parameter after `*`, and give it by name or with .generics([...])."
         if getattr(annotation, "__name__", "") == "constexpr":

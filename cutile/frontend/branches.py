@@ -66,7 +66,7 @@ def _compile_side(frame: Frame, action: Callable[[], Any]) -> _Side:
 
 
 class _Merge:
-    """The two sides of a branch, and the results of the `if` to be."""
+    """The two sides of a branch, and the results of the `if` that joins them."""
 
     def __init__(self, frame: Frame, condition: Value, sides: tuple[_Side, _Side], node: ast.AST) -> None:
         self.frame = frame
@@ -119,7 +119,7 @@ class _Merge:
             if (a is _ABSENT or b is _ABSENT) and not (isinstance(a, Undefined) and isinstance(b, Undefined)):
                 why = f"only one branch of the `{_word(self.node)}` in line {self._line} assigns it"
                 return Undefined(why, places=tuple(("it is assigned here", place) for _, place in self._places(name)))
-            # The undefined one. Of two, not `_ABSENT`: the other one says why.
+            # The undefined one of the two. `_ABSENT` comes last: it has no reason to report.
             return b if a is _ABSENT or not isinstance(a, Undefined) else a
         return self._joined(name, a, b)
 
@@ -191,7 +191,7 @@ class _Merge:
                 "Every return must give the same dtype and shape.",
                 (("it also returns", there),),
             )
-        if name == _VALUE and describe(a) == describe(b):  # as two functions, which differ all the same
+        if name == _VALUE and describe(a) == describe(b):  # such as two functions
             raise KernelTypeError(
                 f"this expression is one {describe(a)} or another, as is decided when the kernel runs",
                 self.frame.locate(self.node),

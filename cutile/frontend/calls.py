@@ -160,7 +160,7 @@ def _unknown(signature: inspect.Signature, kwargs: dict[str, Any]) -> list[str]:
 
 
 def _remedy(signature: inspect.Signature, name: str, args: list[Any], kwargs: dict[str, Any], handler: Handler) -> str:
-    """The remedy where arguments do not fit: names of other libraries, the parameters."""
+    """The remedy where arguments do not fit; names of other libraries come first."""
     foreign = [key for key in kwargs if key not in signature.parameters and key in elsewhere.ARGUMENTS]
     if foreign and handler not in (*BUILTINS.values(), *FOLDED.values()):
         return f"{elsewhere.ARGUMENTS[foreign[0]]} It takes {_described(signature)}."

@@ -23,7 +23,7 @@ from cutile.ir.core import Value
 from cutile.language.variable import DeviceVariable
 
 MISSING: Any = object()
-"""Stands for the value of a name that has none; None may be a value."""
+"""Stands for the value of a name that has none; None would be a value."""
 
 _PACKAGE = __name__.partition(".")[0]
 
@@ -91,7 +91,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def is_frozen(value: Any) -> bool:
-    """Whether it is an instance of a dataclass that cannot change."""
+    """Whether a value is an instance of a frozen dataclass."""
     parameters: Any = getattr(value, "__dataclass_params__", None)
     return not isinstance(value, type) and parameters is not None and parameters.frozen
 
@@ -192,7 +192,7 @@ class Captures:
 
 
 def _literal(key: float | str) -> str:
-    """A dict's key as Python's text; of an enumeration, its number or string."""
+    """A dict's key as Python's text; for an enumeration, that of its number or string."""
     if isinstance(key, str):
         return str.__repr__(key).replace("$", "\\x24")  # a `$` would stand for the dict (`Read`)
     if isinstance(key, float):

@@ -41,7 +41,7 @@ PROMISES = ("overflow",)
 
 
 def require_kind(frame: Frame, tile: Value, kinds: Kinds, what: str) -> Value:
-    """A tile of one of the kinds of dtype."""
+    """The tile, if it is of one of the kinds of dtype."""
     if tile.tile.dtype.kind in kinds.names:
         return tile
     if kinds is FLOATS and is_tile(tile) and not tile.tile.dtype.is_bool:
@@ -62,7 +62,7 @@ def _has_operator(name: str) -> bool:
 
 
 def operands(frame: Frame, values: list[Any], kinds: Kinds, what: str) -> list[Value]:
-    """Tiles of one type, of one of the kinds.
+    """Tiles of one type, whose dtype is of one of the kinds.
 
     Numbers alone are f32 where floats are wanted.
     """
@@ -244,7 +244,7 @@ class Term:
 
 
 class Language:
-    """The operations of the language, of terms: `ct.exp(x)`."""
+    """The operations of the language on terms: `ct.exp(x)`."""
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame

@@ -91,7 +91,7 @@ def _values(frame: Frame, table: Table) -> Any:
 
 
 MAX_ITEMS = 1 << 16
-"""Items of a range that is spread while a kernel is compiled, each of which is compiled by itself.
+"""Items of a range that is unrolled while a kernel is compiled; each is compiled by itself.
 
 65536 sums of tiles took 16 s for the reference backend. A longer range is an error, which says to write a loop."""
 
@@ -177,7 +177,7 @@ _INSTEAD = {
     "reversed()": "Write range(stop - 1, start - 1, -1).",
     "zip()": "Loop over one range, and compute the other number from its index.",
 }
-"""Remedies where a function of Python goes over a range with bounds of run time."""
+"""Remedies where a function of Python goes over a range whose bounds only run time knows."""
 
 _OF_TILES = {"any()": "Write tile.any(axis).", "all()": "Write tile.all(axis)."}
 """Remedies where a function of Python goes over a tile."""

@@ -451,10 +451,7 @@ def of_text(name: str, known: Iterable[str]) -> str:
 
 
 def among(name: str, candidates: Iterable[str]) -> str:
-    """The remedy for a name that is none of these.
-
-    The nearest of them first, if one is near.
-    """
+    """The remedy for a name that is none of the candidates: the nearest, and all."""
     names = sorted(candidates)
     near = closest(name, names)
     return (f"Did you mean {near[0]!r}? " if near else "") + f"It has {', '.join(names)}."

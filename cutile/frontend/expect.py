@@ -161,7 +161,7 @@ def flag_of(frame: Frame, value: Any, what: str) -> bool:
 
 
 BY_ADDRESS, A_STORE = "accesses by address are not begun ahead", "a store is not begun ahead"
-"""Why an operation does without a latency."""
+"""Reasons why an operation ignores a latency."""
 
 
 def latency_of(frame: Frame, value: Any, what: str, unused: str = "") -> int:

@@ -163,7 +163,7 @@ def _member(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     else:
         tensor: TensorRef = owner
         dtype = tensor.value.tensor.dtype
-        # Extents that the type does not tell are operations, made for `.shape` alone. The others need only the rank.
+        # Extents that the type does not have are operations, made for `.shape` alone: other names need only the rank.
         shape = (
             tuple(extent(frame, tensor.value, axis) for axis in range(tensor.value.tensor.rank))
             if name == "shape"
@@ -174,7 +174,7 @@ def _member(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     if name == "strides" and isinstance(owner, TensorRef):
         return tuple(
             1 if stride == 1 else weak(frame, frame.emit(TensorStride(x=owner.value, axis=axis)))
-            for axis, stride in enumerate(owner.value.tensor.strides)  # 1, or None where the launch tells it
+            for axis, stride in enumerate(owner.value.tensor.strides)  # 1, or None where only the launch knows it
         )
     if name == "index" and isinstance(owner, MutRef):
         return own_index(frame, owner.value)

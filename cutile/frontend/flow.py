@@ -190,7 +190,7 @@ def _reads_around(function: ast.FunctionDef | ast.Lambda, name: str) -> bool:
         return False
     for statement in body:
         for node in _within(statement):
-            if isinstance(node, ast.FunctionDef | ast.Lambda):  # its defaults are computed by the call
+            if isinstance(node, ast.FunctionDef | ast.Lambda):  # the call computes its defaults
                 if _loads(node.args, name) or _reads_around(node, name):
                     return True
             elif isinstance(node, ast.Name) and node.id == name:

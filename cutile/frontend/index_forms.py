@@ -177,7 +177,7 @@ class Forms:
     def _induction(self, loop: For) -> Form | None:
         """The form of a loop's variable.
 
-        The loop takes every n-th tile from the block's own on, or its range has a constant length.
+        It is known if the loop takes every n-th tile from the block's own on, or if its range has a constant length.
         """
         start, stop = self.of(loop.start), self.of(loop.stop)
         step = self._peeled(loop.step)

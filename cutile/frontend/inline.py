@@ -69,7 +69,7 @@ def lambda_expression(frame: Frame, node: ast.Lambda) -> Closure:
 
 
 def _signature(frame: Frame, arguments: ast.arguments) -> inspect.Signature:
-    """The parameters, with defaults evaluated now, as Python does."""
+    """The parameters; defaults are evaluated at the definition, as in Python."""
     kinds = inspect.Parameter
     empty: Any = kinds.empty
     plain = [(each, kinds.POSITIONAL_ONLY) for each in arguments.posonlyargs]

@@ -64,7 +64,7 @@ class _CarriedLeaf:
 
 
 class _CarriedChanged(Exception):
-    """Raised once the loop carries other leaves, so that it is to be built again."""
+    """Raised when the loop carries other leaves, so that it has to be built again."""
 
 
 class Loop:

@@ -20,7 +20,7 @@ REQUIRED: Any = object()
 
 @dataclass(frozen=True)
 class NamedExtent:
-    """An extent that must agree wherever its name stands: `Tensor[f32, "m", "k"]`."""
+    """An extent that must agree wherever its name occurs: `Tensor[f32, "m", "k"]`."""
 
     name: str
 

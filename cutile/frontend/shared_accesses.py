@@ -57,7 +57,7 @@ def is_shared(value: Value, parameters: Sequence[Value]) -> bool:
 def check_shared(function: Function, reached: Mapping[Value, Reached], weak: Mapping[Value, Interval | None]) -> None:
     """Refuse plain accesses that may meet another tile block's.
 
-    The fact `launch_checks` gets the conditions that only a launch can tell.
+    The fact `launch_checks` gets the conditions that only a launch can check.
 
     Args:
         function: the kernel as written.

@@ -133,7 +133,7 @@ class _Reader:
         return Signature(self._source.name, declared, tuple(self._generics.values()), parameters, optional)
 
     def _default(self, name: str, declared: Declared, node: ast.expr) -> None:
-        """Refuse defaults of tensors: each launch gives them, or None by `Tensor | None`."""
+        """Refuse a default of a tensor: each launch passes it, or None by `Tensor | None`."""
         if isinstance(declared, Parameter) and declared.kind != "scalar":
             raise self._syntax(
                 node,

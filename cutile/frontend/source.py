@@ -71,7 +71,7 @@ def is_defined(code: types.CodeType) -> bool:
 def is_rewritten(code: types.CodeType, lines: Lines) -> bool:
     """Whether an import hook has added names to the code of these lines.
 
-    pytest rewrites each `assert` so. The code then differs from the text, although nobody has edited the text.
+    pytest does that to each `assert`. The code then differs from the text, although nobody has edited the text.
     """
     definitions = _definitions_in_file(code)
     plain = next((x for x in definitions if (x.co_name, x.co_firstlineno) == (code.co_name, lines[1])), None)
@@ -324,7 +324,7 @@ def _take_lambda(code: types.CodeType) -> FunctionSource:
 
 
 _Place = tuple[tuple[int, int], tuple[int, int]]
-"""The begin and the end of an expression: each a line and a column, in bytes."""
+"""The beginning and the end of an expression: each a line and a column, in bytes."""
 
 
 def _places(code: types.CodeType) -> list[_Place]:
@@ -338,7 +338,7 @@ def _places(code: types.CodeType) -> list[_Place]:
 
 
 def _holds(body: ast.expr, places: Sequence[_Place]) -> bool:
-    """Whether all places lie in an expression, and one of them begins where it begins."""
+    """Whether all places lie in an expression, and one begins where it begins."""
     assert body.end_lineno is not None, "it was parsed"
     assert body.end_col_offset is not None, "it was parsed"
     first, last = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)

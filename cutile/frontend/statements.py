@@ -30,7 +30,7 @@ from cutile.ops.arith import And, Not, Or
 # `match`: patterns are decided now. Only a scalar is compared with a constant when the kernel runs.
 
 _CLASSES = (bool, int, float, str, tuple)
-"""Classes of Python's in patterns; `int(k)` matches what `isinstance(..., int)` accepts."""
+"""Python's own classes in patterns; `int(k)` matches what `isinstance(..., int)` accepts."""
 
 
 def match_statement(frame: Frame, node: ast.Match) -> None:
@@ -142,7 +142,7 @@ def _all(frame: Frame, conditions: Sequence[Any]) -> Any:
 def is_singleton(frame: Frame, subject: Any, value: bool | None, node: ast.AST) -> Any:
     """Whether `case True:`, `case False:` or `case None:` matches.
 
-    The answer is a bool, or a bool scalar. As in Python, 1 is not True. A bool scalar counts as True or False itself.
+    The answer is a bool or a bool scalar. As in Python, 1 is not True. A bool scalar counts as True or False itself.
     """
     if not is_tile(subject):
         return subject is value

@@ -83,7 +83,7 @@ def mapped(value: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def kind_of(value: Any) -> Any:
-    """The class of a value, or of pointers the dtype of their elements."""
+    """The class of a value; for pointers, the dtype of their elements."""
     if isinstance(value, PointerRef):
         return value.dtype
     if isinstance(value, ListItems | IteratorItems):
@@ -136,7 +136,7 @@ def own_equality(frame: Frame, value: Any, other: Any) -> types.FunctionType | N
     return None if is_plain else equal
 
 
-# The methods of an operator, and of the same with its operands exchanged.
+# The method of each operator, and the one for exchanged operands.
 _OWN_OPERATORS: dict[type[ast.AST], tuple[str, str]] = {
     ast.Lt: ("__lt__", "__gt__"), ast.Gt: ("__gt__", "__lt__"),
     ast.LtE: ("__le__", "__ge__"), ast.GtE: ("__ge__", "__le__"),
@@ -201,7 +201,7 @@ def own_in_place(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> An
 
 
 def has_own_truth(value: Record) -> bool:
-    """Whether a dataclass says itself which of its objects are true."""
+    """Whether a dataclass defines which of its objects are true."""
     return any(inspect.getattr_static(value.kind, name, None) is not None for name in ("__bool__", "__len__"))
 
 

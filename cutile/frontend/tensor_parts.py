@@ -97,7 +97,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def joined_form(a: Any, b: Any) -> Form | None:
-    """The common form of two tensors; None where no value can be either.
+    """The common form of two tensors; None if no form fits both.
 
     Partitions must be alike but for their tensors.
     """

@@ -337,7 +337,7 @@ def meeting(first: Value, second: Value, weak: bool) -> str:
         key=lambda each: (each.tile.dtype.kind == "float", each.tile.dtype.kind != "bool", each.tile.dtype.bits),
     )
     a, b = low.tile.dtype, high.tile.dtype
-    name = "one" if a.kind == b.kind and a.bits == b.bits else f"the tile of {a}"  # the dtypes say which
+    name = "one" if a.kind == b.kind and a.bits == b.bits else f"the tile of {a}"  # one: either may be
     return f"Convert {f'the {noun(low)}' if low.tile.is_scalar else name}: {converted(low, b.__name__)}."
 
 
@@ -376,7 +376,7 @@ _KEEP_BARE = (*_ROUND_ALIKE, Add, Sub, Mul, Div)
 
 @dataclass(frozen=True)
 class _Choice:
-    """One of two numbers, which an `if` decides when the kernel runs."""
+    """One of two numbers; an `if` chooses it when the kernel runs."""
 
     condition: Value
     then: float
@@ -405,7 +405,7 @@ class Bare:
             self._origins[value] = _Choice(condition, then, orelse)
 
     def _number(self, side: Any) -> float | None:
-        """A side of an `if` as a number; None for what is no number, or not known now."""
+        """A side of an `if` as a number; None if it is none, or not known now."""
         origin = self._origins.get(side) if isinstance(side, Value) else side
         number: Any = origin.value if isinstance(origin, Constant) else origin
         return float(number) if type(number) in (int, float) else None

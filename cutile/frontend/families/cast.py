@@ -173,7 +173,7 @@ def _joined(frame: Frame, x: Value, parts: int, bits: int, word: DTypeLike) -> V
     """
     *outer, last = x.tile.shape
     shape = (*outer, last // parts, parts)
-    carrier = u64 if word is u64 else u32  # in which the parts are shifted to their places and added up
+    carrier = u64 if word is u64 else u32  # the parts are shifted and added up in it
     wide = _converted(frame, _reshaped(frame, x, shape), carrier)
     scale = frame.emit(Mul(x=wide, y=_powers(frame, carrier, shape, bits)))
     total = frame.emit(ReduceSum(x=scale, axis=len(shape) - 1))  # a sum is an `or`: no two parts have a bit in common

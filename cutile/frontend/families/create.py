@@ -85,7 +85,7 @@ def iota(frame: Frame, shape: Any, dtype: Any = i32, start: Any = 0, step: Any =
 # Of Philox 4x32-10.
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-WEYL = (0x9E3779B9, 0xBB67AE85)  # added to the key from round to round: the golden ratio, and sqrt(3) - 1
+WEYL = (0x9E3779B9, 0xBB67AE85)  # added to the key in each round: 2**32 times the golden ratio - 1, and sqrt(3) - 1
 MASK = 0xFFFFFFFF
 
 TURN = 1.46291807926715968105e-9

@@ -53,7 +53,7 @@ def _constant(text: str) -> Text:
 
 
 def _text(frame: Frame, value: Any, spec: str = "") -> Text:
-    """A value as text, which may have values that only run time knows."""
+    """A value as text, with places for values that only run time knows."""
     value = plain(value)
     if isinstance(value, Text) and not spec:
         return value

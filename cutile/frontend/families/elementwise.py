@@ -204,7 +204,7 @@ def logaddexp(ct: Language, x: Term, y: Term) -> Any:
 
 
 BITS: dict[int, DTypeLike] = {16: u16, 32: u32, 64: u64}
-"""The unsigned integers by their bits."""
+"""The unsigned integers by their number of bits."""
 
 
 @composed_of_bits

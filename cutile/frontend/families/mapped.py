@@ -9,8 +9,8 @@ order; the trailing two, of `nM x nN` tiles, are in the order of groups. With a 
     gn = r // (size * GN), q = r % (size * GN)      a column group: GN columns of the band's rows
     m = first + q % size;  n = gn * GN + q // size  within it, down the rows first
 
-A map of 1 along both is row-major order. An axis whose map is 0 is OWNED: the stream leaves it out, and its item owns
-all tiles along it. No two blocks mint the same index, so that no two write one tile.
+A map of 1 along both is row-major order. An axis whose map is 0 is OWNED: the stream leaves it out, and each of its
+items owns all tiles along it. No two blocks mint the same index, so that no two write one tile.
 """
 
 from __future__ import annotations

@@ -222,7 +222,7 @@ class Place:
             self._enter_own_tile(frame, part.value.mut.tile, own_index(frame, part.value) if folded else None)
 
     def _enter_own_tile(self, frame: Frame, tile: tuple[int, ...], own: tuple[Any, ...] | None) -> None:
-        """Count indices from the begin of this block's own tile.
+        """Count indices from the beginning of this block's own tile.
 
         The step is a common divisor, so that own tiles and nested tiles all begin at multiples of it.
 

@@ -43,7 +43,7 @@ def _register() -> None:
             axes = axes_of(frame, axis, len(tile.tile.shape), op.name)
             keep = flag_of(frame, keepdims, f"{op.name}: keepdims")
             dtype = tile.tile.dtype
-            # f16 and bf16 are added up in f32. Along several axes it is converted here, to be rounded only once.
+            # f16 and bf16 are added up in f32. Along several axes the tile is converted here, to be rounded once.
             widened = len(axes) > 1 and dtype.is_float and dtype.bits < 32
             wide = frame.emit(Convert(x=tile, dtype=f32)) if widened else tile
             result = _reduced_along(frame, wide, axes, keep, lambda x, axis: frame.emit(op(x=x, axis=axis)))
@@ -77,7 +77,7 @@ _register()
 
 
 def _any_or_all(frame: Frame, x: Any, axis: Any, keepdims: Any, what: str) -> Any:
-    """`x.any()` and `x.all()`: the largest and the least, of 1 for True, 0 for False."""
+    """`x.any()` and `x.all()`: the largest and the least of the flags, as 0 and 1."""
     ct, op = Language(frame), "reduce_max" if what == "any" else "reduce_min"
     axes_of(frame, axis, len(x.tile.shape), f".{what}")
     flags = Term(frame, x) if x.tile.dtype.is_bool else Term(frame, x) != ct.term(0, x.tile.dtype)
@@ -153,7 +153,7 @@ def scan(frame: Frame, x: Any, axis: Any, reverse: Any, identity: Any, function:
 
 
 def _running(frame: Frame, tile: Value, axis: Any, backward: bool, identity: Any, op: type[Op], what: str) -> Value:
-    """Running results of an operation of two elements."""
+    """Running results of an operation on two elements."""
 
     def step(frame: Frame, a: Any, b: Any) -> Any:
         nan = {"nan": True} if op is arith.Max and a.tile.dtype.is_float else {}
@@ -169,7 +169,7 @@ _IDENTITIES: dict[type[Op], int] = {arith.Add: 0, arith.Mul: 1}
 
 
 def _running_by(name: str, op: type[Op]) -> Handler:
-    """The handler of running results of an operation."""
+    """A handler that computes running results of an operation."""
 
     def running(frame: Frame, x: Any, axis: Any, reverse: Any = False) -> Any:
         tile = tile_of(frame, x, name)
@@ -179,7 +179,7 @@ def _running_by(name: str, op: type[Op]) -> Handler:
             frame.type_error(f"{name}: expected numbers, got {tile.type}", remedy="Convert it: x.astype(ct.i32).")
         lowest = float("-inf") if dtype.is_float else dtype.min
         identity = _IDENTITIES.get(op, lowest)
-        # Sums and products of f16 and bf16 run in f32; the larger of two numbers is one of them.
+        # Sums and products of f16 and bf16 run in f32. A maximum is one of its operands: it is not rounded.
         widened = dtype.is_float and dtype.bits < 32 and op is not arith.Max
         wide = frame.emit(Convert(x=tile, dtype=f32)) if widened else tile
         total = _running(frame, wide, axis, flag_of(frame, reverse, f"{name}: reverse"), identity, op, name)
@@ -205,7 +205,7 @@ OPERATIONS["cummax"] = _running_by("cummax", arith.Max)
 
 
 def _operands(frame: Frame, name: str, x: Any, identity: Any) -> tuple[list[Value], tuple[Any, ...]]:
-    """The tiles that are folded together, brought to one shape, and a number for each."""
+    """The tiles to fold together, brought to one shape, and the identity of each."""
     together = isinstance(x, tuple)
     tiles = [tile_of(frame, each, name) for each in (items_of(x) if together else (x,))]
     if not tiles:

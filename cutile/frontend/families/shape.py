@@ -284,7 +284,7 @@ def extract_op(frame: Frame, x: Any, index: Any, shape: Any, what: str) -> Extra
                 f"{what}: index {number} along axis {axis}; there are {length // size} parts of {size}",
                 remedy="The index counts in parts, from 0.",
             )
-    # A u64 stays one here. From 2**63 on its i64 would be negative, and clamped to the first part in place of the last.
+    # A u64 is not converted here. From 2**63 on its i64 would be negative, and clamped to the first part, not the last.
     scalars = [item if _is_u64(item) else index_scalar(frame, item, what) for item in map(plain, items)]
     for axis, (length, size) in enumerate(zip(tile.tile.shape, part, strict=True)):
         if scalars[axis].tile.dtype is not i32:
