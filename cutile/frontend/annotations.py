@@ -378,7 +378,7 @@ class Annotations:
         return KernelSyntaxError(f"kernel {self._kernel!r}: {what}", where, remedy)
 
     def _instead_of(self, annotation: object) -> str:
-        """The remedy for an annotation that Python has for other uses, or is misplaced."""
+        """The remedy for a misplaced annotation, or one of Python's own, such as `int`."""
         if annotation is Const or annotation is Shape or annotation is DType:
             return "It annotates generics: put the parameter after `*`, and give it by name or with .generics([...])."
         if getattr(annotation, "__name__", "") == "constexpr":

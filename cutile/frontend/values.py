@@ -337,7 +337,8 @@ def meeting(first: Value, second: Value, weak: bool) -> str:
         key=lambda each: (each.tile.dtype.kind == "float", each.tile.dtype.kind != "bool", each.tile.dtype.bits),
     )
     a, b = low.tile.dtype, high.tile.dtype
-    name = "one" if a.kind == b.kind and a.bits == b.bits else f"the tile of {a}"  # one: either may be
+    # Of equal kinds and widths, neither is the one to convert.
+    name = "one" if a.kind == b.kind and a.bits == b.bits else f"the tile of {a}"
     return f"Convert {f'the {noun(low)}' if low.tile.is_scalar else name}: {converted(low, b.__name__)}."
 
 

@@ -65,7 +65,7 @@ class Elements:
 
     @property
     def shape(self) -> Shape:
-        """The lanes."""
+        """The shape of the lanes."""
         return self.mask.tile.shape
 
 
@@ -87,8 +87,8 @@ def elements_of(
     Elements outside of the tensor are masked off.
 
     Args:
-        every: for the interpreter's check. True: each index outside is most likely a mistake. False: only indices that
-            are all outside are, since padding may be meant. None: no check, for a tile whose index was checked.
+        every: which indices the interpreter requires in the tensor. True: every one, since one outside is most likely a
+            mistake. False: at least one, since padding may be meant. None: none, for a tile whose index was checked.
     """
     shape = broadcast_shape(frame, [each.tile.shape for each in index] + _shapes(mask), what)
     within = own_mask = None if mask is None else mask_of(frame, mask, shape, what)

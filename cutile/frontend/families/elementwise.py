@@ -95,7 +95,7 @@ def clamp(ct: Language, x: Any, low: Any, high: Any) -> Any:
                 ct.frame.type_error(what, remedy=to_tile(number))
         return min(max(x, low), high)
     floats = any(each.dtype.is_float if isinstance(each, Term) else isinstance(each, float) for each in numbers)
-    if floats:  # as NumPy has it: what is NaN stays NaN
+    if floats:  # as in NumPy, NaN stays NaN
         return ct.minf(ct.maxf(x, low, nan=True), high, nan=True)
     return ct.min_tile(ct.max_tile(x, low), high)
 
@@ -191,14 +191,14 @@ def isfinite(ct: Language, x: Term) -> Any:
 
 @composed
 def sigmoid(ct: Language, x: Term) -> Any:
-    # Of the absolute value: the exponential is at most 1, and a small result keeps its precision.
+    # The exponential of -|x| is at most 1, and a small result keeps its precision.
     small = ct.exp(-abs(x))
     return ct.select(x < 0, small, 1.0) / (small + 1.0)
 
 
 @composed
 def logaddexp(ct: Language, x: Term, y: Term) -> Any:
-    # Equal infinities have no difference.
+    # The difference of equal infinities would be NaN.
     distance = ct.select(x == y, 0.0, abs(x - y))
     return ct.maxf(x, y, nan=True) + ct.log1p(ct.exp(-distance))
 
