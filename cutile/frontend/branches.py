@@ -23,7 +23,7 @@ from cutile.frontend.operators import is_number, materialize, truth
 from cutile.frontend.plain_numbers import Interval, adapted, interval_of, is_weak, is_whole, of_weak, weak, whole_dtype
 from cutile.frontend.structure import leaves, refill, same_constant, same_structure
 from cutile.frontend.tensor_parts import Form, joined_form, like, parts_of, tensor_of
-from cutile.frontend.values import FAULTY, Faulty, Undefined, describe, is_tile
+from cutile.frontend.values import FAULTY, Faulty, ListItems, Undefined, describe, is_tile
 from cutile.ir import Block, Constant, If, TileType, Value
 from cutile.ops.arith import Not, Or
 
@@ -142,7 +142,10 @@ class _Merge:
                 self._forget(mark)  # the phis of the leaves before this one
                 return self._conflict(name, a, b)
             parts.append(self._phi(name, common, x, y))
-        return refill(a, iter(parts))
+        joined = refill(a, iter(parts))
+        if isinstance(joined, ListItems) and isinstance(b, ListItems):
+            joined.holders |= b.holders  # it may be either list
+        return joined
 
     def _hidden(self, name: str, a: Any, b: Any) -> Any:
         """A variable that a loop carries, and that has no value on some side.
@@ -295,7 +298,10 @@ class _Merge:
             if value.hidden is None:
                 return value
             return dataclasses.replace(value, hidden=self._resolved(value.hidden, results))
-        return refill(value, iter([self._leaf(leaf, results) for leaf in leaves(value)]))
+        parts = leaves(value)
+        if not any(isinstance(leaf, _Phi | _TensorPhi) for leaf in parts):
+            return value  # itself: a list or an iterator is known by its identity
+        return refill(value, iter([self._leaf(leaf, results) for leaf in parts]))
 
     def _leaf(self, leaf: Any, results: Sequence[Value]) -> Any:
         if isinstance(leaf, _TensorPhi):

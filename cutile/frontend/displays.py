@@ -19,7 +19,7 @@ from cutile.frontend.plain_numbers import length_of
 from cutile.frontend.registry import method
 from cutile.frontend.simple_statements import assign, refuse
 from cutile.frontend.structure import gone_through, iterator
-from cutile.frontend.values import ListItems, Method, Range, Table, describe, is_tile, items_of
+from cutile.frontend.values import ListItems, Method, Range, Table, describe, hold_items, is_tile, items_of
 
 _METHODS = ("get", "items", "keys", "values")
 _MISSING: Any = object()
@@ -32,6 +32,7 @@ def dictionary(frame: Frame, node: ast.Dict) -> Table:
         if key is None:
             refuse(frame, node, "** in a dict", "Write the items out.")
         items[_key(frame, frame.evaluate(key), key)] = frame.evaluate(value)
+    hold_items(items.values(), items)
     return Table(items)
 
 
@@ -105,6 +106,7 @@ def comprehension(frame: Frame, node: ast.ListComp | ast.GeneratorExp) -> tuple[
     inner = frame.within(node, targets)
     items: list[Any] = []
     _generate(inner, node, node.generators, items, first)
+    hold_items(items, items)
     return iterator(frame, items) if isinstance(node, ast.GeneratorExp) else ListItems(items)
 
 

@@ -43,6 +43,7 @@ from cutile.frontend.values import (
     Table,
     TensorRef,
     describe,
+    hold_items,
     is_tile,
     items_of,
     plain,
@@ -86,10 +87,8 @@ def _tuple(frame: Frame, node: ast.Tuple | ast.List) -> Any:
                 frame.type_error(f"* takes a tuple, got {describe(value)}", child, "Only tuples have items to spread.")
             items.extend(items_of(gone_through(frame, value)))
             continue
-        item = evaluate(frame, child)
-        if isinstance(item, ListItems):
-            item.holders.add((id(items), "an item"))
-        items.append(item)
+        items.append(evaluate(frame, child))
+    hold_items(items, items)
     return ListItems(items) if isinstance(node, ast.List) else tuple(items)
 
 

@@ -27,7 +27,7 @@ from cutile.frontend.captures import MISSING, compile_time, lookup
 from cutile.frontend.frame import Frame, Suppressed
 from cutile.frontend.simple_statements import assign, refuse, returned
 from cutile.frontend.source import FunctionSource, take_source
-from cutile.frontend.values import Described, Keywords, ListItems
+from cutile.frontend.values import Described, Keywords, ListItems, hold_items
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +84,7 @@ def _signature(frame: Frame, arguments: ast.arguments) -> inspect.Signature:
         parameters.append(kinds(each.arg, kinds.KEYWORD_ONLY, default=value))
     if arguments.kwarg is not None:
         parameters.append(kinds(arguments.kwarg.arg, kinds.VAR_KEYWORD))
+    hold_items((parameter.default for parameter in parameters), parameters)
     return inspect.Signature(parameters)
 
 

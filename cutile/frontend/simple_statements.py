@@ -92,7 +92,7 @@ def _unpack(frame: Frame, target: ast.Tuple | ast.List, value: Any) -> None:
         assign(frame, each, item)
     starred = target.elts[at]
     assert isinstance(starred, ast.Starred)
-    assign(frame, starred.value, items[at : len(items) - after])
+    assign(frame, starred.value, ListItems(items[at : len(items) - after]))
     for each, item in zip(target.elts[at + 1 :], items[len(items) - after :], strict=True):
         assign(frame, each, item)
 

@@ -124,6 +124,8 @@ def _guarded(
 
 def _bind(frame: Frame, names: dict[str, tuple[Any, ast.AST]]) -> None:
     for name, (value, place) in names.items():
+        if isinstance(value, ListItems):
+            value.holders.add((id(frame), name))
         frame.variables[name] = value
         frame.places[name] = place
 
@@ -249,7 +251,7 @@ class _Pattern:
         starred = pattern.patterns[at]
         assert isinstance(starred, ast.MatchStar)
         if starred.name is not None:
-            self.names[starred.name] = items[at : len(items) - after], starred
+            self.names[starred.name] = ListItems(items[at : len(items) - after]), starred
         pairs = [*zip(pattern.patterns[:at], items, strict=False)]
         pairs += zip(pattern.patterns[at + 1 :], items[len(items) - after :], strict=True)
         return _all(self.frame, [self._matches(each, item) for each, item in pairs])

@@ -24,6 +24,7 @@ from cutile.frontend.values import (
     Record,
     TensorParts,
     describe,
+    hold_items,
     is_tile,
     items_of,
 )
@@ -53,6 +54,14 @@ def rebuilt(value: Any, items: tuple[Any, ...]) -> Any:
         return PointerRef(items[0], value.dtype)
     if isinstance(value, TensorParts):
         return TensorParts(value.form, value.template, items)
+    if isinstance(value, ListItems):
+        copy = ListItems(items)
+        copy.holders = set(value.holders)
+        return copy
+    if isinstance(value, IteratorItems):
+        again = IteratorItems(items)
+        again.origin, again.used = value.origin, value.used
+        return again
     make: Any = getattr(value, "_make", None)
     return items if make is None else make(items)
 
@@ -288,6 +297,7 @@ def construct(frame: Frame, kind: Any, args: list[Any], kwargs: dict[str, Any], 
         else:
             default = _default(frame, kind, signature, name)
             values.append(compile_time(default, f"{kind.__name__}.{name}", frame.captures))
+    hold_items(values, values)
     return Record(kind, tuple(values)) if is_dataclass else kind._make(values)
 
 
@@ -400,6 +410,7 @@ def replaced(frame: Frame, owner: Any, changes: dict[str, Any], what: str) -> An
             f"{what}: the field {refused[0]!r} of {kind.__name__} has init=False, so that no call gives it",
             remedy="Leave init=False out of the field, or the field out of the call.",
         )
+    hold_items(changes.values(), changes)
     if isinstance(owner, Record):  # as Python does: the class is called, with the fields that its call takes
         values = dict(zip(names, owner.items, strict=True)) | changes
         return construct(

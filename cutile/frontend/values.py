@@ -226,7 +226,7 @@ def items_of(value: Any) -> tuple[Any, ...]:
 
 
 class ListItems(tuple[Any, ...]):
-    """A list's items, with the frames and names that hold it.
+    """A list's items, with the frames and names, and the containers, that hold it.
 
     Nothing in a kernel changes. Python's `+=` changes a list under all of its names, so it is refused if there are
     several.
@@ -234,6 +234,13 @@ class ListItems(tuple[Any, ...]):
 
     def __init__(self, _items: Iterable[Any] = (), /) -> None:
         self.holders: set[tuple[int, str]] = set()
+
+
+def hold_items(items: Iterable[Any], container: object) -> None:
+    """Note that a container holds the lists among its items."""
+    for item in items:
+        if isinstance(item, ListItems):
+            item.holders.add((id(container), "an item"))
 
 
 class IteratorItems(tuple[Any, ...]):
