@@ -375,8 +375,7 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     if kind in plain_numbers.BINARY and is_whole(frame, left) and is_whole(frame, right):
         interval = plain_numbers.BINARY[kind](interval_of(frame, left), interval_of(frame, right))
         return computed(frame, TILE_BINARY[kind], interval, left, right)
-    # As in Python, / of two whole numbers gives a float.
-    is_of_numbers = kind is ast.Div and is_weak(frame, left) and is_weak(frame, right)
+    is_of_numbers = kind is ast.Div and is_weak(frame, left) and is_weak(frame, right)  # a float, as in Python
     values = [left, right] if kind in _LOW_BITS_SUFFICE else widened(frame, [left, right])
     x, y = unify(frame, values, spelling, f32 if is_of_numbers else None)
     dtype = x.tile.dtype

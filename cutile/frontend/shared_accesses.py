@@ -106,7 +106,7 @@ class _Proof:
         self._operations = list(function.walk())
         self._made_by = {value: op for op in self._operations for value in op.results}
         self._keys: dict[Value, int] = {}
-        self._written: dict[Any, int] = {}
+        self._expressions: dict[Any, int] = {}  # the number of each expression (`_key`)
         self._forms = Forms(function, weak, self._counter)
         self._accesses: dict[Value, list[_Access]] = {}
         # Each is a `LaunchCheck` of `passes/bounds.py`.
@@ -211,10 +211,10 @@ class _Proof:
         """
         if value not in self._keys:
             op = self._made_by.get(value)
-            form: Any = value
+            expression: Any = value
             if op is not None and op.effect is Effect.NONE and not op.regions and len(op.results) == 1:
-                form = op.name, value.type, repr(op.attributes), *(self._key(each) for each in op.operands)
-            self._keys[value] = self._written.setdefault(form, len(self._written))
+                expression = op.name, value.type, repr(op.attributes), *(self._key(each) for each in op.operands)
+            self._keys[value] = self._expressions.setdefault(expression, len(self._expressions))
         return self._keys[value]
 
     def _claimed(self, symbol: Symbol, form: Form, access: _Access) -> bool:
