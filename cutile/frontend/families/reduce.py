@@ -36,6 +36,7 @@ def _reduced_along(
 
 
 def _register() -> None:
+    """Register the reductions by operations: sums and products, then extremes."""
     for op in (ReduceSum, ReduceProd):
 
         def reduction(frame: Frame, x: Any, axis: Any = None, keepdims: Any = False, *, op: Any = op) -> Any:
@@ -79,7 +80,7 @@ _register()
 def _any_or_all(frame: Frame, x: Any, axis: Any, keepdims: Any, what: str) -> Any:
     """`x.any()` and `x.all()`: the largest and the least of the flags, as 0 and 1."""
     ct, op = Language(frame), "reduce_max" if what == "any" else "reduce_min"
-    axes_of(frame, axis, len(x.tile.shape), f".{what}")
+    axes_of(frame, axis, len(x.tile.shape), f".{what}")  # so that an error names the method
     flags = Term(frame, x) if x.tile.dtype.is_bool else Term(frame, x) != ct.term(0, x.tile.dtype)
     return value_of(getattr(ct, op)(flags.astype(i32), axis, keepdims=keepdims) == 1)
 
