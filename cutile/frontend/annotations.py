@@ -143,6 +143,7 @@ class Annotations:
         return more if is_tensor(head) else facts
 
     def _maybe(self, name: str, annotation: Any, sides: tuple[Any, ...], place: Location) -> Declared:
+        """The declaration of `A | B`: `A | None`, or a dtype beside Python's numbers."""
         kinds = [each for each in sides if not _is_none(each)]
         dtypes = [each for each in kinds if is_dtype(self._try_parts(each)[0])]
         numbers = [each for each in kinds if self._try_parts(each)[0] in _NUMBERS]

@@ -355,6 +355,7 @@ def _max(frame: Frame, *values: Any) -> Any:
 
 
 def _extreme(frame: Frame, values: tuple[Any, ...], operation: Handler, python: Callable[..., Any]) -> Any:
+    """`min` or `max`: `operation` for tiles and scalars, `python` for numbers."""
     items = items_of(gone_through(frame, values[0])) if len(values) == 1 and isinstance(values[0], tuple) else values
     if not items:
         frame.type_error(f"{python.__name__} of nothing", remedy="Give it values, or a tuple that has some.")

@@ -301,6 +301,7 @@ def _itself(term: Term) -> Term:
 
 
 def _registered(function: Callable[..., Any], widen: Callable[[Term], Term]) -> Callable[..., Any]:
+    """Register a composition's handler; `widen` prepares each of its operands."""
     name = function.__name__
     declaration = DECLARED[name]
     takes = declaration.takes

@@ -149,6 +149,10 @@ def _generate(
     items: list[Any],
     over: Any = None,
 ) -> None:
+    """Append a comprehension's items to `items`, by the `for`s in `generators`.
+
+    `over` is what the first `for` goes over; None if that is still to be evaluated.
+    """
     if not generators:
         items.append(frame.evaluate(node.elt))
         return

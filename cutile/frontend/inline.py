@@ -257,6 +257,7 @@ def with_statement(frame: Frame, node: ast.With) -> None:
 
 
 def _enter(frame: Frame, node: ast.With, position: int) -> None:
+    """Compile the context managers from `position` on, with the block in them."""
     if position == len(node.items):
         frame.execute(node.body)
         return

@@ -132,6 +132,7 @@ class _Proof:
     # Accesses
 
     def _accesses_of(self, op: Op, tensor: Value) -> Iterator[_Access]:
+        """The accesses of a tensor that one operation makes."""
         match op:
             case LoadPointer() | StorePointer() | AtomicRmw() | AtomicCas():
                 place = self._reached.get(op.pointers)

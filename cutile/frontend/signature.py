@@ -183,6 +183,7 @@ class _Reader:
             return self._annotations.named(node)
 
     def _add_generic(self, node: ast.AST, name: str, annotation: ast.expr | None, default: Any) -> None:
+        """Note a generic, whose annotation says what kind it is."""
         bound = (
             None
             if annotation is None or self._annotations.is_choice(annotation)

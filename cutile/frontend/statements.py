@@ -215,6 +215,7 @@ class _Pattern:
         return not is_tile(value) and bool(subject == value)
 
     def _either(self, pattern: ast.MatchOr, subject: Any) -> Any:
+        """`case a | b:`; only an alternative that is decided now may bind names."""
         result: Any = False
         for alternative in pattern.patterns:
             inner = _Pattern(self.frame)
@@ -234,6 +235,7 @@ class _Pattern:
         return result
 
     def _sequence(self, pattern: ast.MatchSequence, subject: Any) -> Any:
+        """`case a, *b, c:`, which matches tuples."""
         items = children(subject) if isinstance(subject, tuple) else None
         if items is None:
             return False
@@ -257,6 +259,7 @@ class _Pattern:
         return _all(self.frame, [self._matches(each, item) for each, item in pairs])
 
     def _class(self, pattern: ast.MatchClass, subject: Any) -> Any:
+        """`case Point(x, y=0):` for the user's classes, `case int(k):` for Python's."""
         frame = self.frame
         kind = frame.evaluate(pattern.cls)
         if kind in _CLASSES:

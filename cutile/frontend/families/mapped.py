@@ -82,7 +82,7 @@ def _scalar(frame: Frame, value: Any) -> Value:
 class _Stream:
     """The tiles that a loop goes over.
 
-    Along axis `k` these are `counts[k]` tiles from `starts[k]` on.
+    Along axis `k` these are the `counts[k]` tiles from `starts[k]` on.
 
     Attributes:
         owners: the mapped partitions that share the stream.
@@ -105,6 +105,7 @@ class _Stream:
         return MintedRange(block, total, blocks, self)
 
     def mint(self, frame: Frame, position: Value) -> PartitionIndex:
+        """The index at a position."""
         rank = len(self.map)
         streamed = [1 if self.map[axis] == OWNED else self.counts[axis] for axis in range(rank)]
         rest: Any = position
@@ -125,7 +126,10 @@ class _Stream:
         return PartitionIndex(self, self.owners, tuple(coords))
 
     def _pair(self, frame: Frame, t: Any, rows: Any, columns: Any) -> list[Any]:
-        """The two trailing coordinates of the position `t` in `rows` x `columns` tiles."""
+        """The two trailing coordinates of the position `t` in `rows` x `columns` tiles.
+
+        The names are those of the module's docstring.
+        """
 
         def of(kind: type[ast.AST], x: Any, y: Any) -> Any:
             return _within_stream(frame, kind, x, y)
@@ -148,6 +152,7 @@ class _Stream:
         return [m, of(ast.Add, of(ast.Mult, gn, group_columns), of(ast.FloorDiv, q, size))]
 
     def _placed(self, frame: Frame, axis: int, value: Any) -> Value:
+        """A coordinate in the stream as one in the partition, assumed to lie within."""
         start, count = self.starts[axis], self.counts[axis]
         placed = _scalar(frame, _within_stream(frame, ast.Add, value, start))
         low, high = _scalar(frame, start), _scalar(frame, _within_stream(frame, ast.Add, start, count))
@@ -222,6 +227,7 @@ def _iter_indices_with(frame: Frame, self: MappedRef, other: Any) -> Any:
 
 
 def _within(frame: Frame, z: MappedRef, ranges: Any, owners: tuple[Value, ...], what: str) -> MintedRange:
+    """The positions of a part of the tiles: (start, length) in tiles for each axis."""
     rank = len(_map(z))
     items = items_of(ranges) if isinstance(ranges, tuple) else ()
     if len(items) != rank or any(not isinstance(each, tuple) or len(items_of(each)) != 2 for each in items):
