@@ -1,7 +1,7 @@
 """Annotations of parameters, and of fields of named tuples and dataclasses.
 
-A parameter's annotation is read from the syntax tree: its names are looked up, and it is never evaluated. Python may
-have evaluated it before, as a field's; a name then means what Python took it for.
+A parameter's annotation is read from the syntax tree: its names are looked up, and it is never evaluated. If Python has
+evaluated it already, a name means the object that Python found for it.
 """
 
 from __future__ import annotations
@@ -43,12 +43,14 @@ class _Ref:
 class Annotations:
     """Reads annotations in one scope.
 
+    In `Tensor[f32, 8]`, `Tensor` is the head, and `f32` and `8` are the facts.
+
     Args:
         kernel: the kernel's name, for messages.
         function: the function in whose scope the annotations' names are looked up.
         generics: the kernel's, by name.
         locate: the place of a syntax node.
-        evaluated: names in the annotations, and what Python took them for where the function was defined.
+        evaluated: names in the annotations, and the objects that Python found for them (`evaluated_names`).
         scope: the names of a class's module, for annotations of its fields; None for a kernel's.
         within: the classes whose fields are being read, outermost first.
     """
@@ -70,7 +72,7 @@ class Annotations:
         self._evaluated = evaluated
         self._scope = scope
         self._within = within
-        self._place: Location | None = None  # of the parameter that is read, where a field's annotation has no place
+        self._place: Location | None = None  # of the parameter being read: the annotation of a field has no place
 
     # Parameters
 
@@ -135,12 +137,13 @@ class Annotations:
         return Parameter(name, "mut", dtype, extents, place, mapped)
 
     def _of_tensor(self, facts: list[Any]) -> list[Any] | None:
-        """The facts of `Mut[...]` or `Mut[Tensor[...]]`; None of a plain `Mut[Tensor]`."""
+        """The facts of `Mut[...]` or `Mut[Tensor[...]]`; None for a plain `Mut[Tensor]`."""
         inner = self._unquote(facts[0])
         head, more = self._try_parts(inner) if len(facts) == 1 else (MISSING, None)
         return more if is_tensor(head) else facts
 
     def _maybe(self, name: str, annotation: Any, sides: tuple[Any, ...], place: Location) -> Declared:
+        """The declaration of `A | B`: `A | None`, or a dtype beside Python's numbers."""
         kinds = [each for each in sides if not _is_none(each)]
         dtypes = [each for each in kinds if is_dtype(self._try_parts(each)[0])]
         numbers = [each for each in kinds if self._try_parts(each)[0] in _NUMBERS]
@@ -214,7 +217,7 @@ class Annotations:
     def _element(self, item: Any, place: Location) -> DTypeLike | str:
         text = item.value if isinstance(item, ast.Constant) else item
         if isinstance(text, str) and text.isidentifier() and text not in self._generics:
-            known = self._found(ast.Name(text))
+            known = self._object_of(ast.Name(text))
             if not is_dtype(known):
                 remedy = f'The first fact is a dtype, and extents follow: Tensor[f32, "{text}"].'
                 raise self._syntax(item, place, f"{text!r} is no element type", remedy)
@@ -268,10 +271,10 @@ class Annotations:
                 kinds.append(cast("type[Any]", kind))
         return tuple(kinds)
 
-    # What stands there
+    # Syntax and objects
 
     def _sides(self, annotation: Any) -> tuple[Any, ...] | None:
-        """The alternatives of `A | B`; None of anything else."""
+        """The alternatives of `A | B`; None for anything else."""
         if isinstance(annotation, ast.BinOp) and isinstance(annotation.op, ast.BitOr):
             left = self._unquote(annotation.left)
             return (*(self._sides(left) or (left,)), self._unquote(annotation.right))
@@ -283,7 +286,7 @@ class Annotations:
         return None
 
     def _parts(self, annotation: Any) -> tuple[Any, list[Any] | None]:
-        """The object that an annotation names, and the items in its brackets, or None."""
+        """The head of an annotation, and its facts; None for the facts without brackets."""
         if isinstance(annotation, ast.expr):
             node = self._unquote(annotation)
             if isinstance(node, ast.Subscript):
@@ -331,7 +334,7 @@ class Annotations:
             raise KernelSyntaxError(f"kernel {self._kernel!r}: {what}", place, remedy) from error
 
     def _resolved(self, node: ast.expr) -> Any:
-        """The object of a name or dotted name in an annotation, its brackets aside."""
+        """The object of a name or dotted name in an annotation, without its brackets."""
         node = self._unquote(node)
         if isinstance(node, ast.Constant) and node.value is None:
             return None
@@ -339,7 +342,7 @@ class Annotations:
             node = node.value
         if isinstance(node, ast.Name) and node.id in self._generics:
             return _Ref(node.id)
-        value = self._found(node)
+        value = self._object_of(node)
         if value is MISSING:
             raise KernelNameError(
                 f"kernel {self._kernel!r}: the annotation {ast.unparse(node)!r} means nothing here",
@@ -348,16 +351,17 @@ class Annotations:
             )
         return value
 
-    def _found(self, node: ast.expr) -> Any:
+    def _object_of(self, node: ast.expr) -> Any:
+        """The object of a name or dotted name; MISSING for none."""
         if isinstance(node, ast.Name):
             if self._scope is not None and node.id in self._scope:
                 return self._scope[node.id]
-            # A name of the function around that the body does not use is in no closure.
+            # The closure lacks those names of the function around that the body does not use.
             return self._evaluated[node.id] if node.id in self._evaluated else lookup(self._function, node.id)
         if isinstance(node, ast.Attribute):
             if (text := ast.unparse(node)) in self._evaluated:
                 return self._evaluated[text]
-            owner = self._found(node.value)
+            owner = self._object_of(node.value)
             return MISSING if owner is MISSING else getattr(owner, node.attr, MISSING)
         return MISSING
 
@@ -366,7 +370,7 @@ class Annotations:
         return self._sides(node) is not None
 
     def named(self, node: ast.expr) -> Any:
-        """The object or `Generic` that an annotation names, its brackets aside."""
+        """The object or `Generic` that an annotation names, without its brackets."""
         head = self._parts(node)[0]
         return self._generics[head.name] if isinstance(head, _Ref) else head
 
@@ -375,7 +379,7 @@ class Annotations:
         return KernelSyntaxError(f"kernel {self._kernel!r}: {what}", where, remedy)
 
     def _instead_of(self, annotation: object) -> str:
-        """The remedy for an annotation that Python reads otherwise, or that is misplaced."""
+        """The remedy for a misplaced annotation, or one of Python's own, such as `int`."""
         if annotation is Const or annotation is Shape or annotation is DType:
             return "It annotates generics: put the parameter after `*`, and give it by name or with .generics([...])."
         if getattr(annotation, "__name__", "") == "constexpr":
@@ -401,7 +405,7 @@ def _annotations_of(kind: type) -> dict[str, Any]:
     annotations: dict[str, Any] = {}
     for base in reversed(kind.__mro__):
         annotations.update(inspect.get_annotations(base))
-    # Named tuples keep what is written in quotes as references.
+    # Named tuples keep an annotation in quotes as a reference.
     return {
         name: each.__forward_arg__ if isinstance(each, typing.ForwardRef) else each
         for name, each in annotations.items()
@@ -409,9 +413,9 @@ def _annotations_of(kind: type) -> dict[str, Any]:
 
 
 def evaluated_names(function: Callable[..., Any], tree: ast.FunctionDef) -> dict[str, Any]:
-    """Names in a function's annotations, and what Python took them for.
+    """Names in a function's annotations, and the objects that Python found for them.
 
-    Dotted names are among them. Annotations that Python keeps as text have none.
+    Dotted names are among them, but no names of annotations that Python keeps as text.
     """
     names: dict[str, Any] = {}
     values: dict[str, Any] = {}
@@ -431,7 +435,7 @@ def _pair(node: ast.expr, value: Any, names: dict[str, Any]) -> None:
     elif isinstance(node, ast.BinOp):
         sides = _leaves(node)
         values = typing.get_args(value)
-        if len(sides) == len(values):  # Python leaves out what stands twice
+        if len(sides) == len(values):  # Python leaves out repeated alternatives
             for side, each in zip(sides, values, strict=True):
                 _pair(side, each, names)
     elif isinstance(node, ast.Subscript):

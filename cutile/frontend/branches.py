@@ -17,14 +17,13 @@ from typing import Any, cast
 
 from cutile.dtypes import bool_, f32, i32, i64
 from cutile.errors import KernelTypeError
-from cutile.frontend import operators
 from cutile.frontend.flow import Exit, Flag, Flow
 from cutile.frontend.frame import RETURNED, Frame, is_undefined
 from cutile.frontend.operators import is_number, materialize, truth
 from cutile.frontend.plain_numbers import Interval, adapted, interval_of, is_weak, is_whole, of_weak, weak, whole_dtype
 from cutile.frontend.structure import leaves, refill, same_constant, same_structure
 from cutile.frontend.tensor_parts import Form, joined_form, like, parts_of, tensor_of
-from cutile.frontend.values import FAULTY, Faulty, Undefined, describe, is_tile
+from cutile.frontend.values import FAULTY, Faulty, ListItems, Undefined, describe, is_tile
 from cutile.ir import Block, Constant, If, TileType, Value
 from cutile.ops.arith import Not, Or
 
@@ -46,7 +45,7 @@ class _Side:
         if name == RETURNED:
             return Exit.RETURN in self.flow.taken
         if self.flow.falls or Exit.SKIP_ELSE in self.flow.taken:
-            return True  # a path that skips an `else` goes on behind it
+            return True  # a path that skips an `else` goes on after it
         loop = frame.loop
         if loop is None or not {Exit.BREAK, Exit.CONTINUE} & self.flow.taken.keys():
             return False
@@ -67,14 +66,14 @@ def _compile_side(frame: Frame, action: Callable[[], Any]) -> _Side:
 
 
 class _Merge:
-    """The two sides of a branch, and the results of the `if` to be."""
+    """The two sides of a branch, and the results of the `if` that joins them."""
 
     def __init__(self, frame: Frame, condition: Value, sides: tuple[_Side, _Side], node: ast.AST) -> None:
         self.frame = frame
         self.condition = condition
         self.sides = sides
         self.node = node
-        self.phis: list[tuple[TileType, str, tuple[Any, Any]]] = []
+        self.phis: list[tuple[TileType, str, tuple[Any, Any]]] = []  # type, name, and the value on each side
 
     def variables(self) -> dict[str, Any]:
         """The variables after the branch; a `_Phi` stands for a result of the `if`."""
@@ -86,7 +85,7 @@ class _Merge:
                 merged[name] = a  # the same value on both sides, perhaps not the value before the branch
                 continue
             needs = left.needs(name, self.frame), right.needs(name, self.frame)
-            if needs == (True, True) or (needs == (False, False) and name == _VALUE):
+            if needs == (True, True):
                 merged[name] = self._needed_by_both(name, a, b)
             elif needs[0]:
                 merged[name] = self._needed_by_one(name, a, 0)
@@ -120,6 +119,7 @@ class _Merge:
             if (a is _ABSENT or b is _ABSENT) and not (isinstance(a, Undefined) and isinstance(b, Undefined)):
                 why = f"only one branch of the `{_word(self.node)}` in line {self._line} assigns it"
                 return Undefined(why, places=tuple(("it is assigned here", place) for _, place in self._places(name)))
+            # The undefined one of the two. `_ABSENT` comes last: it has no reason to report.
             return b if a is _ABSENT or not isinstance(a, Undefined) else a
         return self._joined(name, a, b)
 
@@ -142,7 +142,10 @@ class _Merge:
                 self._forget(mark)  # the phis of the leaves before this one
                 return self._conflict(name, a, b)
             parts.append(self._phi(name, common, x, y))
-        return refill(a, iter(parts))
+        joined = refill(a, iter(parts))
+        if isinstance(joined, ListItems) and isinstance(b, ListItems):
+            joined.holders |= b.holders  # it may be either list
+        return joined
 
     def _hidden(self, name: str, a: Any, b: Any) -> Any:
         """A variable that a loop carries, and that has no value on some side.
@@ -191,7 +194,7 @@ class _Merge:
                 "Every return must give the same dtype and shape.",
                 (("it also returns", there),),
             )
-        if name == _VALUE and describe(a) == describe(b):  # as two functions, which differ all the same
+        if name == _VALUE and describe(a) == describe(b):  # such as two functions
             raise KernelTypeError(
                 f"this expression is one {describe(a)} or another, as is decided when the kernel runs",
                 self.frame.locate(self.node),
@@ -272,7 +275,7 @@ class _Merge:
     def emit(self, merged: dict[str, Any], flow: Flow) -> dict[str, Any]:
         """Build the `if`, and put its results in the place of phis.
 
-        Nothing is built where there are no phis, and each side's block has one operation alone, its yield.
+        Nothing is built if there are no phis and each side's block has no operation but its yield.
         """
         frame, builder = self.frame, self.frame.builder
         for side in self.sides:
@@ -295,7 +298,10 @@ class _Merge:
             if value.hidden is None:
                 return value
             return dataclasses.replace(value, hidden=self._resolved(value.hidden, results))
-        return refill(value, iter([self._leaf(leaf, results) for leaf in leaves(value)]))
+        parts = leaves(value)
+        if not any(isinstance(leaf, _Phi | _TensorPhi) for leaf in parts):
+            return value  # itself: a list or an iterator is known by its identity
+        return refill(value, iter([self._leaf(leaf, results) for leaf in parts]))
 
     def _leaf(self, leaf: Any, results: Sequence[Value]) -> Any:
         if isinstance(leaf, _TensorPhi):
@@ -360,9 +366,9 @@ def zeros(type: TileType) -> Constant:
 
 
 def _common(x: Any, y: Any) -> TileType | None:
-    """The common type of two leaves, of which none or one is weak; None without one.
+    """The common type of two leaves that are not both whole numbers; None without one.
 
-    The tile's type if one is a tile, else the wider of the numbers' defaults.
+    It is the tile's type if one is a tile.
     """
     if is_tile(x) and is_tile(y):
         return x.tile if x.tile == y.tile else None
@@ -373,9 +379,7 @@ def _common(x: Any, y: Any) -> TileType | None:
         return None
     if isinstance(x, bool) != isinstance(y, bool):
         return None  # Python's 1 and True are equal, but a kernel's have different dtypes
-    if isinstance(x, float) or isinstance(y, float):
-        return TileType(f32)
-    return TileType(operators.default_dtype(max(x, y, key=abs)))
+    return TileType(bool_ if isinstance(x, bool) else f32)
 
 
 def _fits(number: Any, tile: TileType) -> bool:

@@ -1,4 +1,4 @@
-"""Calls of Python's builtins, of `static_range` and its kin, and of `Latency`.
+"""Calls of Python's builtins, the language's `static_` functions, and `Latency`.
 
 Builtins over tuples and constant ranges (`enumerate`, `zip`, `sum`, `any`, ...) are unrolled.
 """
@@ -80,7 +80,7 @@ def _enumerate(frame: Frame, items: Any, start: Any = 0) -> Any:
 
 def _zip(frame: Frame, *iterables: Any, strict: Any = False) -> Any:
     columns = [_items(frame, each, "zip()") for each in iterables]
-    if strict and len({len(each) for each in columns}) > 1:
+    if _decided(frame, strict, "zip: strict") and len({len(each) for each in columns}) > 1:
         lengths = ", ".join(str(len(each)) for each in columns)
         frame.type_error(f"zip: the lengths differ: {lengths}", remedy="Slice the longer, or leave strict out.")
     return iterator(frame, zip(*columns, strict=False))
@@ -118,14 +118,25 @@ def _folded(frame: Frame, function: Any, items: Any, *initial: Any) -> Any:
     return result
 
 
+def _decided(frame: Frame, value: Any, what: str) -> bool:
+    """Whether a value is true, which has to be known now."""
+    decided = truth(frame, value)
+    if isinstance(decided, bool):
+        return decided
+    frame.type_error(
+        f"{what} must be known when the kernel is compiled, got {describe(value)}",
+        remedy="Use a constant or a generic.",
+    )
+
+
 def _reversed(frame: Frame, items: Any) -> Any:
     return iterator(frame, _items(frame, items, "reversed()")[::-1])
 
 
 def _changes_nothing(start: Any, neutral: int, values: tuple[Any, ...]) -> bool:
-    """Whether `start` and the first value give just that value.
+    """Whether `start` combined with the first value gives just that value.
 
-    It does not of a bool, which becomes an integer, nor of a float beside an integer.
+    It does not if the value is a bool, which becomes an integer, or if `start` is a float beside an integer.
     """
     first = values[0] if values else True
     return type(start) is int and start == neutral and not isinstance(first, bool) and not _is_bool(first)
@@ -183,7 +194,7 @@ def _sorted(frame: Frame, items: Any, reverse: Any = False) -> Any:
                 f"sorted: expected numbers that are known when the kernel is compiled, got {describe(item)}",
                 remedy="Order tiles and scalars with ct.min_tile and ct.max_tile.",
             )
-    return tuple(sorted(values, reverse=bool(reverse)))
+    return tuple(sorted(values, reverse=_decided(frame, reverse, "sorted: reverse")))
 
 
 def _str(frame: Frame, x: Any = "") -> Any:
@@ -212,7 +223,7 @@ def _isinstance(frame: Frame, x: Any, kind: Any) -> Any:
     annotation = next((each for ours, each in _ANNOTATIONS if isinstance(x, ours)), None)
     if annotation is None:
         return isinstance(x, kinds)
-    # A kernel may name `ct.Tensor`, the class of callers' tensors. It is a subclass of the class that annotates.
+    # A kernel may name `ct.Tensor`, the class of callers' tensors. It is a subclass of the one in annotations.
     return any(issubclass(annotation, each) or issubclass(each, annotation) for each in kinds)
 
 
@@ -344,6 +355,7 @@ def _max(frame: Frame, *values: Any) -> Any:
 
 
 def _extreme(frame: Frame, values: tuple[Any, ...], operation: Handler, python: Callable[..., Any]) -> Any:
+    """`min` or `max`: `operation` for tiles and scalars, `python` for numbers."""
     items = items_of(gone_through(frame, values[0])) if len(values) == 1 and isinstance(values[0], tuple) else values
     if not items:
         frame.type_error(f"{python.__name__} of nothing", remedy="Give it values, or a tuple that has some.")

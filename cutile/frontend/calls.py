@@ -160,7 +160,7 @@ def _unknown(signature: inspect.Signature, kwargs: dict[str, Any]) -> list[str]:
 
 
 def _remedy(signature: inspect.Signature, name: str, args: list[Any], kwargs: dict[str, Any], handler: Handler) -> str:
-    """The remedy where arguments do not fit: names of other libraries, the parameters."""
+    """The remedy where arguments do not fit; names of other libraries come first."""
     foreign = [key for key in kwargs if key not in signature.parameters and key in elsewhere.ARGUMENTS]
     if foreign and handler not in (*BUILTINS.values(), *FOLDED.values()):
         return f"{elsewhere.ARGUMENTS[foreign[0]]} It takes {_described(signature)}."
@@ -195,7 +195,7 @@ def _signature(handler: Handler) -> inspect.Signature:
 @functools.cache
 def _visible_signature(handler: Handler, hidden: int) -> inspect.Signature:
     parameters = list(inspect.signature(handler).parameters.values())[hidden:]
-    # `op` binds a loop's variable in handlers that are registered in a loop.
+    # `op` is not the user's: handlers that are registered in a loop bind the loop's variable by it.
     return inspect.Signature([parameter for parameter in parameters if parameter.name != "op"])
 
 
@@ -292,7 +292,10 @@ def _require_for_kernels(frame: Frame, function: types.FunctionType, name: str, 
 
 
 def _refuse(frame: Frame, function: Any, name: str, named: bool, node: ast.AST) -> NoReturn:
-    """Report what a kernel cannot call; `named`: by the name that stands there."""
+    """Report what a kernel cannot call.
+
+    `named`: whether `name` is the text that the user calls.
+    """
     if hasattr(function, "__wrapped_kernel__"):
         frame.type_error(f"{name} is a kernel; a kernel cannot call a kernel", node, "Call a plain function instead.")
     if isinstance(function, type):

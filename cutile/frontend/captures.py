@@ -23,12 +23,13 @@ from cutile.ir.core import Value
 from cutile.language.variable import DeviceVariable
 
 MISSING: Any = object()
-"""The value of a name that has none: `None` may be one."""
+"""Stands for the value of a name that has none; None would be a value."""
+
 _PACKAGE = __name__.partition(".")[0]
 
 
 KEYS = "(*$,)"
-"""A dict's keys in their order, as `Read.expression`."""
+"""The `Read.expression` of a dict's keys in their order."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Read:
             return f"{self.of(owner)} is {value}", self.value
         if all(type(key) is str for key in self.value):
             return f"[*{owner}] == {value}", [*self.value]
-        # 1, 1.0 and True are equal, and so are 0.0 and -0.0.
+        # By identity, since 1, 1.0 and True are equal, and so are 0.0 and -0.0.
         return f"[*map(id, {owner})] == {value}", [*map(id, self.value)]
 
     def unchanged(self) -> bool:
@@ -90,7 +91,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 def is_frozen(value: Any) -> bool:
-    """Whether it is an instance of a dataclass that cannot change."""
+    """Whether a value is an instance of a frozen dataclass."""
     parameters: Any = getattr(value, "__dataclass_params__", None)
     return not isinstance(value, type) and parameters is not None and parameters.frozen
 
@@ -156,7 +157,7 @@ class Captures:
     def watch(self) -> Callable[[], bool]:
         """`unchanged` as one function of identity tests, for each launch.
 
-        Only if an identity test fails, the function compares values. For `S`, `m.T` and a helper it is:
+        The function compares values only if an identity test fails. For `S`, `m.T` and a helper it is:
 
         def same():
             try:
@@ -191,7 +192,7 @@ class Captures:
 
 
 def _literal(key: float | str) -> str:
-    """A dict's key as Python's text; of an enumeration, its number or string."""
+    """A dict's key as Python's text; for an enumeration, that of its number or string."""
     if isinstance(key, str):
         return str.__repr__(key).replace("$", "\\x24")  # a `$` would stand for the dict (`Read`)
     if isinstance(key, float):

@@ -6,9 +6,9 @@ Such a function may have loops, dicts and recursion.
     ct.static_assert(swizzle(BM) <= 16)
 
 A function is computed under two conditions. Its arguments are constants, and each name that it reads is a constant, a
-function of Python's without effects, or another such function. An object that cannot change, or a class of such, counts
-by what the function may use of it: fields, methods, operators. The names are noted, so that a kernel is compiled again
-when one changes. Any other function is compiled in place (`inline.py`).
+function of Python's without effects, or another such function. It may also read an object that cannot change, or the
+class of such objects, if the same holds for the fields, methods and operators that it may use. The names are noted, so
+that a kernel is compiled again when one changes. Any other function is compiled in place (`inline.py`).
 """
 
 from __future__ import annotations
@@ -69,10 +69,11 @@ _REFUSED = (
     ast.Global, ast.Nonlocal, ast.Yield, ast.YieldFrom, ast.Await, ast.AsyncFor, ast.AsyncWith, ast.AsyncFunctionDef,
     ast.Import, ast.ImportFrom, ast.ClassDef, ast.With,
 )  # fmt: skip
-"""Syntax with effects, or whose code runs on after the call; a function with some is not computed."""
+"""Syntax with effects, or whose code runs on after the call; a function that has any is not computed."""
 
 _Note = Callable[[Captures], object]
-"""Notes in `Captures` a value that a function reads. It runs once the result is used: a call may yet be compiled."""
+"""Notes in `Captures` a value that a function reads. It runs only if the computed result is used."""
+
 NOT_CONSTANT: Any = object()
 """The result of `computed` where the call has to be compiled."""
 
@@ -96,7 +97,8 @@ def computed(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[s
     if not reads.of_function(function):
         return NOT_CONSTANT
     used = _attributes_in(source_of(wrapped_by_cache(function) or function).tree.body)
-    if not all(reads.of_value(argument, used) for argument in (*args, *kwargs.values())):  # a member of an enumeration
+    # An argument may be a member of an enumeration, whose class the function uses.
+    if not all(reads.of_value(argument, used) for argument in (*args, *kwargs.values())):
         return NOT_CONSTANT
     try:
         result = function(*args, **kwargs)
@@ -109,7 +111,7 @@ def computed(frame: Frame, function: Any, args: Sequence[Any], kwargs: Mapping[s
 
 
 def methods_of(value: Any) -> tuple[str, ...]:
-    """The names of the methods of Python's that a constant has in a kernel."""
+    """The names of Python's methods that a constant has in a kernel."""
     if isinstance(value, tuple):
         kind = cast("type[Any]", type(value))  # pyright: ignore[reportUnknownArgumentType]
         return ("count", "index") if is_constant(value) and field_names(kind) is None else ()
@@ -173,6 +175,7 @@ def evaluated(frame: Frame, node: ast.expr) -> Any:
             names[name] = lookup(frame.function, name)
         else:
             names[name] = value
+    # The kernel's own variables, and the attributes of them that `_Facts` has named.
     if not all(is_constant(each) for name, each in names.items() if frame.local(name) is not MISSING or name[0] == " "):
         return NOT_CONSTANT
     try:
@@ -187,7 +190,7 @@ def evaluated(frame: Frame, node: ast.expr) -> Any:
 
 
 def as_constant(value: Any) -> Any:
-    """A value that Python computed, as a kernel's constant; `NOT_CONSTANT` of others.
+    """A value that Python computed, as a kernel's constant; `NOT_CONSTANT` for others.
 
     Lists and ranges become tuples, and NumPy's numbers Python's.
     """
@@ -210,7 +213,7 @@ def is_computed(function: Any) -> bool:
 
 
 def wrapped_by_cache(function: Any) -> Any:
-    """The function in a `functools.lru_cache` or `cache`; None of anything else."""
+    """The function in a `functools.lru_cache` or `cache`; None for anything else."""
     return function.__wrapped__ if isinstance(function, _CACHED) else None
 
 
@@ -264,7 +267,8 @@ class _Reads:
 
     def __init__(self) -> None:
         self._notes: list[_Note] = []
-        # By function, and by class and attribute: the answer. It is True while their own names are followed.
+        # The answers so far, by the id of a function and "", or by the id of a class and an attribute. An answer
+        # is True while it is being found, so that recursion ends.
         self._answers: dict[tuple[int, str], bool] = {}
 
     def note(self, captures: Captures) -> None:
@@ -350,7 +354,7 @@ class _Reads:
         """Whether a function may use a class.
 
         It may use the attributes that it names, and operators. An operator that cannot be followed, such as an
-        `__iter__` that yields, is taken not to be used: the syntax does not tell on which objects operators are.
+        `__iter__` that yields, is taken not to be used: the syntax does not show the objects of an operator.
         """
         operators = {name for base in kind.__mro__ for name in vars(base) if name[:2] == name[-2:] == "__"}
         for name in sorted((used | operators) - {*(field_names(kind) or ())}):  # fields belong to the objects
@@ -367,17 +371,17 @@ class _Reads:
         member = inspect.getattr_static(kind, name, MISSING)
         function = member.fget if isinstance(member, property) else getattr(member, "__func__", member)
         if isinstance(function, types.FunctionType):
-            # A library's is of a base class such as `enum.Enum`, or made for a dataclass.
+            # A library's function comes from a base class such as `enum.Enum`, or was made for a dataclass.
             if (function.__module__ or "").partition(".")[0] in {*_LIBRARIES, "dataclasses"}:
                 return True
-            is_right = self.of_function(function)
+            may_use = self.of_function(function)
         elif name in used and member is not MISSING and not callable(member) and not inspect.isdatadescriptor(member):
-            is_right = self.of_value(member, used)
+            may_use = self.of_value(member, used)
         else:
             return True
-        if is_right:
+        if may_use:
             self._note_attribute(kind, name)
-        return is_right
+        return may_use
 
     def _note_attribute(self, owner: Any, name: str) -> None:
         self._notes.append(lambda captures: captures.attribute(owner, name))

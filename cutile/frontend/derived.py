@@ -11,8 +11,8 @@ A composed handler is written in the language itself:
         small = ct.exp(-abs(x))
         return ct.select(x < 0, small, 1.0) / (small + 1.0)
 
-A composition stands in one place, and every backend and the interpreter have it. Its operations come from the line of
-the kernel that calls it. Values are terms, which have Python's operators; `ct` has the operations of the language.
+A composition is written once, for every backend and the interpreter. The location of its operations is the line of the
+kernel that calls it. Values are terms, which have Python's operators; `ct` has the operations of the language.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PROMISES = ("overflow",)
 
 
 def require_kind(frame: Frame, tile: Value, kinds: Kinds, what: str) -> Value:
-    """A tile of one of the kinds of dtype."""
+    """The tile, if it is of one of the kinds of dtype."""
     if tile.tile.dtype.kind in kinds.names:
         return tile
     if kinds is FLOATS and is_tile(tile) and not tile.tile.dtype.is_bool:
@@ -62,7 +62,7 @@ def _has_operator(name: str) -> bool:
 
 
 def operands(frame: Frame, values: list[Any], kinds: Kinds, what: str) -> list[Value]:
-    """Tiles of one type, of one of the kinds.
+    """Tiles of one type, whose dtype is of one of the kinds.
 
     Numbers alone are f32 where floats are wanted.
     """
@@ -244,7 +244,7 @@ class Term:
 
 
 class Language:
-    """The operations of the language, of terms: `ct.exp(x)`."""
+    """The operations of the language on terms: `ct.exp(x)`."""
 
     def __init__(self, frame: Frame) -> None:
         self.frame = frame
@@ -301,6 +301,7 @@ def _itself(term: Term) -> Term:
 
 
 def _registered(function: Callable[..., Any], widen: Callable[[Term], Term]) -> Callable[..., Any]:
+    """Register a composition's handler; `widen` prepares each of its operands."""
     name = function.__name__
     declaration = DECLARED[name]
     takes = declaration.takes

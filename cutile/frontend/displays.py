@@ -19,7 +19,7 @@ from cutile.frontend.plain_numbers import length_of
 from cutile.frontend.registry import method
 from cutile.frontend.simple_statements import assign, refuse
 from cutile.frontend.structure import gone_through, iterator
-from cutile.frontend.values import ListItems, Method, Range, Table, describe, is_tile, items_of
+from cutile.frontend.values import ListItems, Method, Range, Table, describe, hold_items, is_tile, items_of
 
 _METHODS = ("get", "items", "keys", "values")
 _MISSING: Any = object()
@@ -32,6 +32,7 @@ def dictionary(frame: Frame, node: ast.Dict) -> Table:
         if key is None:
             refuse(frame, node, "** in a dict", "Write the items out.")
         items[_key(frame, frame.evaluate(key), key)] = frame.evaluate(value)
+    hold_items(items.values(), items)
     return Table(items)
 
 
@@ -91,7 +92,7 @@ def _values(frame: Frame, table: Table) -> Any:
 
 
 MAX_ITEMS = 1 << 16
-"""Items of a range that is spread while a kernel is compiled, each of which is compiled by itself.
+"""Items of a range that is unrolled while a kernel is compiled; each is compiled by itself.
 
 65536 sums of tiles took 16 s for the reference backend. A longer range is an error, which says to write a loop."""
 
@@ -105,6 +106,7 @@ def comprehension(frame: Frame, node: ast.ListComp | ast.GeneratorExp) -> tuple[
     inner = frame.within(node, targets)
     items: list[Any] = []
     _generate(inner, node, node.generators, items, first)
+    hold_items(items, items)
     return iterator(frame, items) if isinstance(node, ast.GeneratorExp) else ListItems(items)
 
 
@@ -147,6 +149,10 @@ def _generate(
     items: list[Any],
     over: Any = None,
 ) -> None:
+    """Append a comprehension's items to `items`, by the `for`s in `generators`.
+
+    `over` is what the first `for` goes over; None if that is still to be evaluated.
+    """
     if not generators:
         items.append(frame.evaluate(node.elt))
         return
@@ -154,7 +160,7 @@ def _generate(
     if first.is_async:
         frame.syntax_error(first.iter, "an async comprehension is not compiled in a kernel", "Use a plain one.")
     source = frame.evaluate(first.iter) if over is None else over
-    # Each `for` goes over its items, and for each item through the `for`s behind it.
+    # Each `for` goes over its items, and the `for`s after it run once for each of these.
     for item in static_items(frame, source, first.iter):
         assign(frame, first.target, item)
         if all(_holds(frame, test) for test in first.ifs):
@@ -177,7 +183,7 @@ _INSTEAD = {
     "reversed()": "Write range(stop - 1, start - 1, -1).",
     "zip()": "Loop over one range, and compute the other number from its index.",
 }
-"""Remedies where a function of Python goes over a range with bounds of run time."""
+"""Remedies where a function of Python goes over a range whose bounds only run time knows."""
 
 _OF_TILES = {"any()": "Write tile.any(axis).", "all()": "Write tile.all(axis)."}
 """Remedies where a function of Python goes over a tile."""

@@ -1,6 +1,6 @@
 """Remedies for names of other libraries: NumPy, torch, other languages of tiles.
 
-A name in these tables is unknown all the same. A message says what to write in its place.
+A kernel that uses a name of these tables is refused. The message says what to write in its place.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ FUNCTIONS: dict[str, str] = {
     "zeros": "ct.constant(0, shape, dtype)",
     "zeros_like": "ct.constant(0, tile.shape, tile.dtype)",
 }
-"""By the name of a function, as of a module."""
+"""By the name of a function or constant of another library's module."""
 
 _COPY = "the tile itself: values do not change"
 METHODS: dict[str, str] = {
@@ -343,10 +343,10 @@ OUTPUTS: dict[str, str] = {
     "size": _WHOLE,
     "tensor_shape": _WHOLE,
 }
-"""By the name of an attribute of what a kernel writes; of others those of a tensor."""
+"""By the name of an attribute of a `Mut`. Those of `TENSORS` hold for a `Mut`, too."""
 
-MODULES = {"tl": "ct", "triton": "ct", "cuda": "ct", "torch": "ct", "F": "ct", "jnp": "ct", "hl": "ct"}
-"""By the usual name of another library."""
+MODULES = frozenset(("tl", "triton", "cuda", "torch", "F", "jnp", "hl"))
+"""The usual names of other libraries' modules."""
 
 ARGUMENTS: dict[str, str] = {
     "boundary_check": "Loads pad and stores clip at the edges of the tensor by themselves.",
@@ -388,7 +388,7 @@ LIBRARIES = ("cupy", "jax", "numba", "numpy", "random", "scipy", "torch", "trito
 
 
 def library_of(function: Any) -> str | None:
-    """The library of a function, if it is another one that a kernel cannot call."""
+    """The library of a function, if kernels cannot call the functions of that library."""
     root = (getattr(function, "__module__", None) or "").partition(".")[0]
     return root if root in LIBRARIES else None
 
@@ -451,10 +451,7 @@ def of_text(name: str, known: Iterable[str]) -> str:
 
 
 def among(name: str, candidates: Iterable[str]) -> str:
-    """The remedy for a name that is none of these.
-
-    The nearest of them first, if one is near.
-    """
+    """The remedy for a name that is none of the candidates: the nearest, and all."""
     names = sorted(candidates)
     near = closest(name, names)
     return (f"Did you mean {near[0]!r}? " if near else "") + f"It has {', '.join(names)}."
@@ -490,9 +487,9 @@ _FOREIGN_NAMES = ["float16", "float32", "float64", "int8", "int16", "int32", "in
 
 
 def compared_with_dtype(left: Any, right: Any) -> tuple[Any, str] | None:
-    """What `x.dtype == np.float32` compares, and the dtype to write.
+    """The wrong operand of `x.dtype == np.float32`, and the dtype to write instead.
 
-    Such comparisons are always false. None where there is no dtype, or the right answer is false.
+    Such a comparison is always false. None if neither operand is a dtype, or if false is the right answer.
     """
     for dtype, other in ((left, right), (right, left)):
         items = cast("tuple[Any, ...]", other) if isinstance(other, tuple) else (other,)

@@ -92,7 +92,7 @@ def axes_of(frame: Frame, value: Any, rank: int, what: str) -> tuple[int, ...]:
 def index_scalar(frame: Frame, value: Any, what: str) -> Value:
     """One index: a scalar of i32, or of i64 where 32 bits may not hold it.
 
-    A number beyond 64 signed bits becomes another index outside of every tensor.
+    A number beyond 64 signed bits is clamped to them: it stays outside of every tensor.
     """
     value = plain(value)
     if isinstance(value, int) and not isinstance(value, bool):
@@ -161,7 +161,7 @@ def flag_of(frame: Frame, value: Any, what: str) -> bool:
 
 
 BY_ADDRESS, A_STORE = "accesses by address are not begun ahead", "a store is not begun ahead"
-"""Why an operation does without a latency."""
+"""Reasons why an operation ignores a latency."""
 
 
 def latency_of(frame: Frame, value: Any, what: str, unused: str = "") -> int:

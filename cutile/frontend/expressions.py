@@ -43,6 +43,7 @@ from cutile.frontend.values import (
     Table,
     TensorRef,
     describe,
+    hold_items,
     is_tile,
     items_of,
     plain,
@@ -86,10 +87,8 @@ def _tuple(frame: Frame, node: ast.Tuple | ast.List) -> Any:
                 frame.type_error(f"* takes a tuple, got {describe(value)}", child, "Only tuples have items to spread.")
             items.extend(items_of(gone_through(frame, value)))
             continue
-        item = evaluate(frame, child)
-        if isinstance(item, ListItems):
-            item.holders.add((id(items), "an item"))
-        items.append(item)
+        items.append(evaluate(frame, child))
+    hold_items(items, items)
     return ListItems(items) if isinstance(node, ast.List) else tuple(items)
 
 
@@ -163,7 +162,7 @@ def _member(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     else:
         tensor: TensorRef = owner
         dtype = tensor.value.tensor.dtype
-        # Extents that the type does not tell are operations, made for `.shape` alone. The others need only the rank.
+        # Extents that the type does not have are operations, made for `.shape` alone: other names need only the rank.
         shape = (
             tuple(extent(frame, tensor.value, axis) for axis in range(tensor.value.tensor.rank))
             if name == "shape"
@@ -174,7 +173,7 @@ def _member(frame: Frame, owner: Any, name: str, node: ast.AST) -> Any:
     if name == "strides" and isinstance(owner, TensorRef):
         return tuple(
             1 if stride == 1 else weak(frame, frame.emit(TensorStride(x=owner.value, axis=axis)))
-            for axis, stride in enumerate(owner.value.tensor.strides)  # 1, or None where the launch tells it
+            for axis, stride in enumerate(owner.value.tensor.strides)  # 1, or None where only the launch knows it
         )
     if name == "index" and isinstance(owner, MutRef):
         return own_index(frame, owner.value)

@@ -163,11 +163,39 @@ def _bodies(statement: ast.stmt) -> Iterator[list[ast.stmt]]:
             yield case.body
 
 
-def is_only_overwritten(loop: ast.For | ast.While, name: str) -> bool:
-    """Whether each iteration assigns the variable before it reads the variable."""
+def is_only_overwritten(loop: ast.For | ast.While, name: str, function: Sequence[ast.stmt]) -> bool:
+    """Whether each iteration assigns the variable before it reads the variable.
+
+    Args:
+        function: the body of the function that has the loop. An inner function that is defined outside of the loop may
+            read the variable wherever the loop calls it.
+    """
     if isinstance(loop, ast.While) and _loads(loop.test, name):
         return False
+    inside = {id(node) for node in ast.walk(loop)}
+    for node in (node for statement in function for node in _within(statement) if id(node) not in inside):
+        if isinstance(node, ast.FunctionDef | ast.Lambda) and _reads_around(node, name):
+            return False
     return not _first_use_in(loop.body, name)[0]
+
+
+def _reads_around(function: ast.FunctionDef | ast.Lambda, name: str) -> bool:
+    """Whether calls of an inner function read the variable of the function around it.
+
+    They do not if the inner function has a variable of that name itself.
+    """
+    body = function.body if isinstance(function, ast.FunctionDef) else [function.body]
+    own = {node.arg for node in ast.walk(function.args) if isinstance(node, ast.arg)} | assigned(body).keys()
+    if name in own:
+        return False
+    for statement in body:
+        for node in _within(statement):
+            if isinstance(node, ast.FunctionDef | ast.Lambda):  # the call computes its defaults
+                if _loads(node.args, name) or _reads_around(node, name):
+                    return True
+            elif isinstance(node, ast.Name) and node.id == name:
+                return True
+    return False
 
 
 def _loads(node: ast.AST, name: str) -> bool:
@@ -176,7 +204,24 @@ def _loads(node: ast.AST, name: str) -> bool:
 
 
 def _stores(node: ast.AST, name: str) -> bool:
-    return any(isinstance(each, ast.Name) and each.id == name and _is_stored(each) for each in ast.walk(node))
+    """Whether a target or an expression assigns the name, whatever its conditions are."""
+    parts: list[ast.AST]
+    match node:
+        case ast.Name():
+            return node.id == name and _is_stored(node)
+        case ast.IfExp():
+            parts = [node.test]
+        case ast.BoolOp():
+            parts = [node.values[0]]
+        case ast.Compare():
+            parts = [node.left, node.comparators[0]]
+        case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+            parts = [node.generators[0].iter]  # the rest is computed for each item, and there may be none
+        case ast.Lambda():
+            parts = []
+        case _:
+            parts = [*ast.iter_child_nodes(node)]
+    return any(_stores(part, name) for part in parts)
 
 
 def _is_stored(node: ast.Name) -> bool:
@@ -198,7 +243,7 @@ def _first_use_in(body: Sequence[ast.stmt], name: str) -> tuple[bool, bool]:
 def _first_use(node: ast.stmt, name: str) -> tuple[bool, bool]:
     """`_first_use_in` of one statement.
 
-    A kind of statement that is not listed counts as one that assigns nothing. So a variable is carried in doubt.
+    A kind of statement that is not listed counts as one that assigns nothing. So, in doubt, a variable is carried.
     """
     match node:
         case ast.Assign(targets=targets, value=value):

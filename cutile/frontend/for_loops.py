@@ -35,6 +35,7 @@ from cutile.ops.cast import Convert
 from cutile.ops.compare import Ne, Select
 
 UNSIGNED = {8: u8, 16: u16, 32: u32, 64: u64}
+"""By the number of bits."""
 
 
 def for_loop(frame: Frame, node: ast.For) -> None:
@@ -62,7 +63,7 @@ def for_loop(frame: Frame, node: ast.For) -> None:
 def _unrolled(frame: Frame, node: ast.For, items: tuple[Any, ...]) -> None:
     """The body once per item.
 
-    After a `break` that run time decides, the other iterations stand under a condition.
+    After a `break` that is decided at run time, the other iterations are compiled under a condition.
     """
     outer = frame.loop
     frame.loop = LoopState(None)  # None: all variables pass from one copy of the body to the next
@@ -78,7 +79,7 @@ def _unrolled(frame: Frame, node: ast.For, items: tuple[Any, ...]) -> None:
     finally:
         frame.loop = outer
     broken = frame.flow.taken.pop(Exit.BREAK, None)
-    if broken is not None:  # behind this loop, its `break` has no effect but to skip the loop's `else`
+    if broken is not None:  # to code after this loop, its `break` only means that its `else` does not run
         frame.flow.taken[Exit.SKIP_ELSE] = broken
     if node.orelse:
         guarded(frame, lambda: frame.execute(node.orelse), node)
@@ -145,7 +146,7 @@ class _RangeLoop:
         loop = self.loop.attempts(self._build, self._iteration)
         if loop is None:
             return
-        # A `While` of `_early` has first the results for its flags, the loop variable and the count.
+        # The first results of a `While` of `_early` are those of its flags, the loop variable and the count.
         skipped = len(loop.results) - len(self.loop.carried)
         self.loop.leave(loop.results[skipped:], loop.results[: len(self.loop.exits)], endless=False)
 
@@ -155,7 +156,7 @@ class _RangeLoop:
         `induction` is None where an iteration is compiled only to learn types (`Loop.attempts`).
         """
         value = induction or Value(self.start.type, self.target)
-        if value.tile.dtype in (i32, i64):  # `range` counts in weak integers, also between strong bounds
+        if value.tile.dtype in (i32, i64):  # the loop variable is weak, even if the bounds are strong
             weak(self.frame, value, self.counted)
 
         def prepare() -> None:
@@ -186,7 +187,8 @@ class _RangeLoop:
     def _early(self, initial: list[Value]) -> While | None:
         """A loop that may be left early, as a `While`.
 
-        Besides the variables it carries a flag for each exit, the loop variable, and the iterations that remain.
+        Besides the variables, it carries its own state: a flag for each exit, the loop variable, and the number of
+        iterations that remain.
         """
         frame, loop = self.frame, self.loop
         flags = [frame.emit(Constant(value=False, dtype=bool_, shape=())) for _ in loop.exits]
@@ -198,16 +200,16 @@ class _RangeLoop:
             left = frame.emit(Ne(x=tested[len(flags) + 1], y=zero))
             go_on = frame.emit(Not(x=exited(frame, tested[: len(flags)])))
             frame.builder.yield_(frame.emit(And(x=left, y=go_on)))
-        mine = [*(Value(flag.type) for flag in flags), Value(self.start.type, self.target), Value(own[-1].type)]
+        state = [*(Value(flag.type) for flag in flags), Value(self.start.type, self.target), Value(own[-1].type)]
         arguments = loop.arguments()
-        with frame.builder.block(*mine, *arguments) as body, frame.dynamic():
+        with frame.builder.block(*state, *arguments) as body, frame.dynamic():
             loop.bind(arguments, inside=True)
-            self._iteration(mine[-2])
+            self._iteration(state[-2])
             values = loop.finish()
             if values is None:
                 return None
-            following = frame.emit(Add(x=mine[-2], y=self.step))
-            remaining = frame.emit(Sub(x=mine[-1], y=one))
+            following = frame.emit(Add(x=state[-2], y=self.step))
+            remaining = frame.emit(Sub(x=state[-1], y=one))
             frame.builder.yield_(*loop.flags(), following, remaining, *values)
         loop_op = While(carried=(*own, *initial), condition=condition, body=body)
         frame.builder.add(loop_op)
@@ -301,7 +303,7 @@ class _WhileLoop:
     def _build(self, initial: list[Value]) -> While | None:
         frame, loop = self.frame, self.loop
         flags = [frame.emit(Constant(value=False, dtype=bool_, shape=())) for _ in loop.exits]
-        tested, mine = ([Value(flag.type) for flag in flags] for _ in range(2))
+        tested, state = ([Value(flag.type) for flag in flags] for _ in range(2))
         arguments = loop.arguments()
         with frame.builder.block(*tested, *arguments) as condition, frame.dynamic():
             loop.bind(arguments, inside=True)
@@ -309,15 +311,15 @@ class _WhileLoop:
         arguments = loop.arguments()
         report = frame.report
         before = report.added, report.suppressed
-        with frame.builder.block(*mine, *arguments) as body, frame.dynamic():
+        with frame.builder.block(*state, *arguments) as body, frame.dynamic():
             loop.bind(arguments, inside=True)
             self._iteration()
             values = loop.finish()
             if values is None:
                 return None
             # A statement that failed, or that uses what failed, may be the one that leaves the loop.
-            read = before == (report.added, report.suppressed)
-            if self.endless and not loop.body_flow.taken and read:
+            is_whole = before == (report.added, report.suppressed)
+            if self.endless and not loop.body_flow.taken and is_whole:
                 frame.type_error(
                     "the condition of this loop is always true, and nothing leaves it",
                     self.node.test,

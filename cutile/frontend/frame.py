@@ -62,7 +62,7 @@ class Report:
     suppressed: int = 0
     """The number of statements that failed only because they use a value whose own error was reported before."""
     guesses: int = 0
-    """The number of guesses of types under way. Meanwhile a full report raises nothing: a guess may drop its errors."""
+    """The number of unfinished guesses of types. During one, a full report raises nothing: a guess may drop errors."""
 
     def add(self, error: KernelError) -> None:
         """Add an error, unless it repeats one or follows from one.
@@ -91,9 +91,10 @@ class Report:
 
 
 def _repeats(a: KernelError, b: KernelError) -> bool:
-    """Whether two errors have one message and one place, whatever calls led there.
+    """Whether two errors have the same message and the same place.
 
-    A function with an error is compiled for each of its calls, and its error is reported once.
+    The calls that led there may differ: a function with an error is compiled for each of its calls, and its error is
+    reported once.
     """
     if a.location is None or b.location is None:
         return str(a) == str(b)
@@ -102,14 +103,14 @@ def _repeats(a: KernelError, b: KernelError) -> bool:
 
 
 RETURNED = "return"
-"""The name that holds what a function has returned; no variable can have it."""
+"""The name that holds the value that a function has returned. It is a keyword, so that no variable has it."""
 
 
 class PassOn(Exception):
-    """Raised by a use of a variable that a loop before it assigns, and does not carry.
+    """Raised by a use of a variable that an earlier loop assigns but does not carry.
 
-    The variable has a value on every path behind the loop, but no code was known to read it there. `build` compiles the
-    kernel again then, with a loop that carries the variable.
+    The variable has a value on every path after the loop. The loop did not carry it, since no code was known to read it
+    there. `build` then compiles the kernel again, with a loop that carries the variable.
     """
 
     def __init__(self, loop: ast.AST, name: str) -> None:
@@ -118,10 +119,10 @@ class PassOn(Exception):
 
 
 def is_undefined(value: Any, name: str) -> TypeGuard[Undefined]:
-    """Whether a variable's meaning is that it has no value.
+    """Whether a variable has no value here.
 
     Raises:
-        PassOn: it has one that a loop could carry.
+        PassOn: it would have one if a loop carried it.
     """
     if isinstance(value, Undefined) and value.late is not None:
         raise PassOn(value.late, name)
@@ -141,12 +142,14 @@ class Compilation:
         report: the errors so far.
         unsafe: whether the kernel was declared with `@entry(unsafe=True)`.
         variables: the device's variables that the kernel uses, with their addresses.
-        passed_on: (loop, name) of variables that a loop carries only because code after it reads them; see `PassOn`.
-        bare: floats that nothing gave a dtype; see `Bare`.
-        weak: scalars that Python would have as plain numbers, with the intervals of whole ones; see `plain_numbers.py`.
-        reached: the elements that pointers lead to, where the pointers were made of a tensor and indices.
-        unused: a line for each hint that no operation keeps, and why; a dictionary for its order.
-        element: in a function of elements, as `reduce` takes one, the scalar for the name of a tile; None elsewhere.
+        passed_on: (id of a loop's syntax, name) of variables that the loop carries only because code after it reads
+            them; see `PassOn`.
+        bare: f32 values whose dtype the author did not write; see `Bare`.
+        weak: the weak scalars (`plain_numbers.py`), each with its interval; None for those that are no integers.
+        reached: the elements of a tensor that pointers lead to, by the value of the pointers.
+        unused: a line for each hint that no operation obeys, with the reason; a dict, to keep the order.
+        element: gives the scalar that stands for a tile, in a function of scalars such as `reduce` takes; None
+            elsewhere.
     """
 
     builder: Builder
@@ -166,7 +169,7 @@ class Compilation:
 
     @contextmanager
     def by_element(self, element: Callable[[Value], Value]) -> Generator[None]:
-        """Let names of tiles mean scalars, one element each, for a `with` block."""
+        """Let names of tiles mean the scalars that `element` gives, for a `with` block."""
         before, self.element = self.element, element
         try:
             yield
@@ -186,10 +189,9 @@ class LoopState:
     Attributes:
         carried: the variables that it carries from one iteration to the next; None for an unrolled loop, whose
             iterations see all variables.
-        at: for `BREAK`, the variables that have a value at every `break` so far; for `CONTINUE`, those that have one at
-            every end of an iteration (`continue`, or behind the last statement). Each value is that of the first such
-            place, unless at a later place an inner loop has to carry the variable first (`PassOn`). An exit that no
-            path took has no entry.
+        at: by exit, the variables that have a value at every place so far that takes it. `BREAK` is taken by `break`,
+            `CONTINUE` by `continue` and by the end of the body. A value is that of the first such place, or of a later
+            one where an inner loop has to carry the variable first (`PassOn`). An exit that no path took has no entry.
         constants: the variables that are the same constant at every `break` so far.
     """
 
@@ -209,7 +211,7 @@ class LoopState:
         self.at[exit] = {name: late.get(name, value) for name, value in earlier.items() if name in defined}
 
     def values(self, name: str, exits: Sequence[Exit]) -> list[Any]:
-        """A variable's values at those of `exits` that a path took, or MISSING."""
+        """A variable's value at each of `exits` that a path took; MISSING for none."""
         return [at.get(name, MISSING) for exit, at in self.at.items() if exit in exits]
 
 
@@ -227,7 +229,7 @@ class Frame:
         caller: the place of the call that it is inlined at; None for the kernel itself.
         outer: the frame of the function that a nested function was defined in.
         active: the helpers being inlined, outermost first, each with the `dynamic_depth` of its call.
-        dynamic_depth: how many loops and branches enclose the current statement that are decided at run time.
+        dynamic_depth: the number of loops and branches around the current statement that are decided at run time.
         flow: where control goes after the statements so far.
         loop: the loop around the current statement.
         is_entry: whether it is the kernel itself.
@@ -266,7 +268,10 @@ class Frame:
 
     @functools.cached_property
     def own(self) -> dict[str, ast.AST]:
-        """The names that the function assigns: local ones, also before the assignment."""
+        """The names that the function assigns, with the first place of each.
+
+        They are local in all of the function, also before the assignment.
+        """
         return assigned(self.body)
 
     @property
@@ -294,7 +299,7 @@ class Frame:
         return self.compilation.evaluate(self, node)
 
     def execute(self, body: Sequence[ast.stmt]) -> None:
-        """Compile statements, up to one after which control does not go on."""
+        """Compile statements, until control does not reach the next one."""
         self.compilation.execute(self, body)
 
     def invoke(self, function: Any, *args: Any, node: ast.AST, **kwargs: Any) -> Any:
@@ -306,7 +311,7 @@ class Frame:
 
     @property
     def kernel(self) -> str:
-        """The name of the kernel that is being compiled, whichever of its helpers this is."""
+        """The name of the kernel that is being compiled, also in the frame of a helper."""
         place = self.caller
         while place is not None and place.caller is not None:
             place = place.caller
@@ -340,7 +345,7 @@ class Frame:
 
     @contextmanager
     def dynamic(self) -> Generator[None]:
-        """Compile code of which run time decides whether, and how often, it runs."""
+        """Compile code for which run time decides whether, and how often, it runs."""
         self.dynamic_depth += 1
         try:
             yield
@@ -350,7 +355,7 @@ class Frame:
     def emit(self, op: Op, name: str = "") -> Value:
         """Append an operation and return its only result."""
         bare = self.compilation.bare
-        # A bare float is converted from the number that was written: its f32 is rounded already.
+        # A bare float is converted from the number that was written, since its f32 is rounded already.
         if isinstance(op, Convert) and (exact := bare.converted(op, self.builder.value)) is not None:
             return exact
         value = self.builder.value(op, name)
@@ -372,9 +377,9 @@ class Frame:
         return variables[variable]
 
     def reach(self, tensor: Value, index: Sequence[Value], mask: Value | None, what: str, *, every: bool) -> None:
-        """Tell of an access of elements at indices, where `mask` holds.
+        """Report an access of elements at indices, where `mask` holds.
 
-        A compilation does nothing here. The interpreter's frame overrides this method, and checks the access.
+        Nothing happens in a compilation. The interpreter's frame overrides this method, and checks the access.
 
         Args:
             what: the name of the call, for errors.
@@ -413,8 +418,8 @@ class Frame:
         """What a name means here.
 
         Raises:
-            KernelNameError: nothing, or a variable that only some paths define.
-            KernelTypeError: a variable that has another type on another path.
+            KernelNameError: the name means nothing, or only some paths define the variable.
+            KernelTypeError: the variable has different types on different paths.
         """
         name = node.id
         value = self.local(name)

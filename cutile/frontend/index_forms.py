@@ -1,7 +1,7 @@
 """Integers of a kernel as sums of multiples of symbols.
 
 A sum also has a rest, which lies between two constants. A symbol is a tile block's index, a number that an atomic
-addition gave, or a number that all tile blocks have alike. Symbols tell by how much an index differs between tile
+addition gave, or a number that is the same in all tile blocks. Symbols show by how much an index differs between tile
 blocks; see `shared_accesses.py`.
 """
 
@@ -26,7 +26,7 @@ from cutile.ops.shape import Broadcast, Reshape
 Symbol = tuple[Any, ...]
 """("block", axis), ("grid stride", axis, loop), ("claim", counter), or ("same", key).
 
-"claim" is a number that an atomic addition to a counter gave, "same" a number that all tile blocks have alike.
+"claim" is a number that an atomic addition to a counter gave, "same" a number that is the same in all tile blocks.
 A "grid stride" is the variable of a grid-stride loop: a loop from the block's index on, in steps of the number of
 blocks. `loop` is the id of the operation.
 """
@@ -39,7 +39,7 @@ class Form:
     Attributes:
         terms: each symbol with its factor, which is not 0.
         narrow: whether a product in it was computed in 32 bits, where it may wrap.
-        moved: whether a reshape or broadcast moved lanes. A mask of other lanes says nothing of them then.
+        moved: whether a reshape or broadcast moved lanes, so that a mask of the lanes before says nothing of them.
     """
 
     terms: tuple[tuple[Symbol, int], ...] = ()
@@ -84,7 +84,7 @@ class Forms:
     Args:
         function: the kernel as written.
         weak: the intervals of weak scalars, which cannot wrap.
-        counter: gives the name of the counter from which an update takes a number that nobody else gets; None of other
+        counter: gives the name of the counter from which an update takes a number that nobody else gets; None for other
             updates.
     """
 
@@ -121,13 +121,13 @@ class Forms:
             forms = [self.of(each) for each in self._carried[value] if each is not value]
             return forms[0] if forms and all(each == forms[0] for each in forms) else None
         op = self._made_by.get(value)
-        form = None if op is None else self._made(op, value)
+        form = None if op is None else self._result_form(op, value)
         if form is not None:
             return form
         key = self._same_everywhere(value)
         return None if key is None else Form(((("same", key), 1),))
 
-    def _made(self, op: Op, value: Value) -> Form | None:
+    def _result_form(self, op: Op, value: Value) -> Form | None:
         """The form of an operation's result."""
         match op:
             case Constant():
@@ -177,7 +177,7 @@ class Forms:
     def _induction(self, loop: For) -> Form | None:
         """The form of a loop's variable.
 
-        The loop takes every n-th tile from the block's own on, or its range has a constant length.
+        It is known if the loop takes every n-th tile from the block's own on, or if its range has a constant length.
         """
         start, stop = self.of(loop.start), self.of(loop.stop)
         step = self._peeled(loop.step)
@@ -207,7 +207,7 @@ class Forms:
         loop = self._grid_stride_loops[symbol[2]]
         stop, step = (self._made_by.get(value) for value in (loop.stop, loop.step))
         guarded = isinstance(stop, Select) and isinstance(step, Select) and stop.condition is step.condition
-        # Where its step is 0, a loop is made to stop where it starts.
+        # `for_loops.py` makes a loop stop where it starts if its step is 0. The bound is the stop before that guard.
         return _text(self._same_everywhere(stop.y if guarded and isinstance(stop, Select) else loop.stop))
 
     def _peeled(self, value: Value) -> Op | None:
@@ -261,7 +261,7 @@ _OPERATORS = {"add": "+", "sub": "-", "mul": "*", "floor_div": "//", "mod": "%"}
 
 
 def _text(key: Any) -> str | None:
-    """A number that all tile blocks have alike, as Python over the parameters."""
+    """A number that is the same in all tile blocks, as Python over the parameters."""
     if key is None or isinstance(key, str):
         return key
     match key:

@@ -2,9 +2,9 @@
 
 - Plain functions of Python.
 - Functions and lambdas that are defined inside a kernel or helper. They see its variables as they are when called.
-- Context managers: generators that `contextlib.contextmanager` has wrapped, in a `with`. What stands before the `yield`
-  is compiled before the block, the rest behind it. Nothing in a kernel raises, so a `finally` around the `yield` makes
-  no difference.
+- Context managers: generators that `contextlib.contextmanager` has wrapped, in a `with`. The statements before the
+  `yield` are compiled before the block, the others after it. Nothing in a kernel raises, so a `finally` around the
+  `yield` makes no difference.
 
 `may_store` reads the same bodies. It reads all their lines, also those that a constant condition leaves uncompiled.
 """
@@ -27,7 +27,7 @@ from cutile.frontend.captures import MISSING, compile_time, lookup
 from cutile.frontend.frame import Frame, Suppressed
 from cutile.frontend.simple_statements import assign, refuse, returned
 from cutile.frontend.source import FunctionSource, take_source
-from cutile.frontend.values import Described, Keywords, ListItems
+from cutile.frontend.values import Described, Keywords, ListItems, hold_items
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ def lambda_expression(frame: Frame, node: ast.Lambda) -> Closure:
 
 
 def _signature(frame: Frame, arguments: ast.arguments) -> inspect.Signature:
-    """The parameters, with defaults evaluated now, as Python does."""
+    """The parameters; defaults are evaluated at the definition, as in Python."""
     kinds = inspect.Parameter
     empty: Any = kinds.empty
     plain = [(each, kinds.POSITIONAL_ONLY) for each in arguments.posonlyargs]
@@ -84,6 +84,7 @@ def _signature(frame: Frame, arguments: ast.arguments) -> inspect.Signature:
         parameters.append(kinds(each.arg, kinds.KEYWORD_ONLY, default=value))
     if arguments.kwarg is not None:
         parameters.append(kinds(arguments.kwarg.arg, kinds.VAR_KEYWORD))
+    hold_items((parameter.default for parameter in parameters), parameters)
     return inspect.Signature(parameters)
 
 
@@ -256,6 +257,7 @@ def with_statement(frame: Frame, node: ast.With) -> None:
 
 
 def _enter(frame: Frame, node: ast.With, position: int) -> None:
+    """Compile the context managers from `position` on, with the block in them."""
     if position == len(node.items):
         frame.execute(node.body)
         return
@@ -276,7 +278,7 @@ def _enter(frame: Frame, node: ast.With, position: int) -> None:
     if item.optional_vars is not None:
         assign(frame, item.optional_vars, yielded)
     _enter(frame, node, position + 1)
-    # `falls`: the end of the block is reached at all. `taken`: on some paths it was left before.
+    # `falls`: some path reaches the end of the block. `taken`: some path left the block before its end.
     if after and (not frame.flow.falls or frame.flow.taken):
         frame.syntax_error(
             node,
@@ -295,7 +297,7 @@ def _generator(frame: Frame, function: Any) -> types.FunctionType:
 
 
 def _around_yield(inner: Frame) -> tuple[list[ast.stmt], ast.expr | None, list[ast.stmt]]:
-    """The statements before the `yield`, its operand, and the statements behind it."""
+    """The statements before the `yield`, its operand, and the statements after it."""
     body = list(_without_finally(inner.body))
     yielding = [k for k, item in enumerate(body) if any(isinstance(node, ast.Yield) for node in ast.walk(item))]
     position = yielding[0] if len(yielding) == 1 else None
@@ -310,7 +312,7 @@ def _around_yield(inner: Frame) -> tuple[list[ast.stmt], ast.expr | None, list[a
 
 
 def _without_finally(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements, where a `try` with nothing but a `finally` gives way to its own."""
+    """Statements; a `try` that has only a `finally` is replaced by its own statements."""
     for statement in statements:
         if isinstance(statement, ast.Try) and not statement.handlers and not statement.orelse:
             yield from _without_finally([*statement.body, *statement.finalbody])
@@ -319,7 +321,7 @@ def _without_finally(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 _EFFECT_NAMES = "store|scatter|atomic|print|assert|copy|write"
-"""Parts of the names of operations that have an effect."""
+"""Matches parts of the names of operations that have an effect."""
 
 
 def may_store(function: Callable[..., Any], source: FunctionSource) -> bool:

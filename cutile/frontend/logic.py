@@ -24,7 +24,7 @@ _FLAG = TileType(bool_)
 
 
 def is_cheap(block: Block) -> bool:
-    """Whether a block is of scalars alone, without effects and without regions."""
+    """Whether a block has only operations on scalars, without effects or regions."""
     return all(map(_is_cheap, block.operations))
 
 
@@ -40,9 +40,9 @@ def has_effects(block: Block) -> bool:
 
 
 def settled(frame: Frame, block: Block, second: Any) -> Any:
-    """A right side's value. A bool becomes a scalar if the block has effects.
+    """A right side's value; a bool becomes a scalar if the block has effects.
 
-    So the block stays. Without effects, `flag and True` does not need it.
+    The scalar keeps the block. A block without effects is not needed for `flag and True`.
     """
     if isinstance(second, bool) and has_effects(block):
         with frame.builder.within(block):

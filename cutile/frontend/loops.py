@@ -1,9 +1,8 @@
 """Loops that run on the device.
 
-The variables that a body assigns are carried from one iteration to the next.
-
-A `for` without `break` stays a `For`, which is what the backends' plans look for. A `for` that can be left early
-becomes a `While`, whose condition also tests a flag for each way out.
+The variables that a body assigns are carried from one iteration to the next. A `for` without `break` stays a `For`,
+for which the backends have plans. A `for` that can be left early becomes a `While`, whose condition also tests a flag
+for each exit.
 
 A Python number that a loop changes takes the type that the body gives it: `m = float("-inf")` before a loop over
 `m = max(m, row)` becomes a tile. The type is guessed first, and the compiled body shows the right one. After a wrong
@@ -32,7 +31,7 @@ from cutile.frontend.values import FAULTY, Faulty, TensorParts, Undefined, descr
 from cutile.ir import Block, Constant, TileType, Value
 
 MAX_ATTEMPTS = 8
-"""Builds of one loop, besides one for each variable that it carries or drops. Types that still change are an error."""
+"""Builds of one loop, beyond one for each leaf that it carries or drops. Types that still change are an error."""
 
 
 @dataclass
@@ -65,7 +64,7 @@ class _CarriedLeaf:
 
 
 class _CarriedChanged(Exception):
-    """Raised once the loop carries other leaves, so that it is to be built again."""
+    """Raised when the loop carries other leaves, so that it has to be built again."""
 
 
 class Loop:
@@ -83,7 +82,8 @@ class Loop:
         exits: the ways out of the body besides its end: `break`, `return`, or both.
         templates: of each carried variable, a value with the structure that it keeps. Leaves that are tiles or numbers
             are carried; all others are constants.
-        carried: the carried leaves of all templates, in the order of these.
+        state: the `LoopState` of the iteration that is or was last compiled.
+        carried: the carried leaves of all templates, in the order of the templates.
         dropped: the variables that are not carried, since every iteration assigns them before it reads them.
         ends: the carried variables at the end of the body.
         forms: of each variable with tensors, their forms by the number of the leaf; see `tensor_parts.py`.
@@ -127,7 +127,7 @@ class Loop:
                 self.carried.append(_CarriedLeaf(name, leaf, None, fixed=False, weak=type(leaf) is not bool))
 
     def _begin(self, name: str, value: Any) -> None:
-        """Carry a variable that begins in the loop; `value` is its value at the end."""
+        """Carry a variable that the loop is first to assign; `value`: at the body's end."""
         forms = {k: Form.of(tensor.value) for k, tensor in enumerate(tensors_in(value)) if tensor is not None}
         self.forms[name] = forms
         template = self.templates[name] = taken_apart(value, forms)
@@ -144,7 +144,7 @@ class Loop:
         initial: list[Value] = []
         parts = self._initial_parts()
         for leaf in self.carried:
-            if leaf.initial in parts:  # never of a number or None: the keys are values of the IR
+            if leaf.initial in parts:  # a number or None is not in it: its keys are values of the IR
                 initial.append(parts[leaf.initial])
                 continue
             if is_tile(leaf.initial):
@@ -170,7 +170,7 @@ class Loop:
 
     def arguments(self) -> list[Value]:
         """Block arguments for the carried values."""
-        # What `return` gave is carried too, and is no variable of the user's: it has no name in the IR.
+        # The returned value is carried, too. It is no variable of the user's, so that it has no name in the IR.
         arguments = [Value(leaf.settled, "" if leaf.name == RETURNED else leaf.name) for leaf in self.carried]
         self._mark_weak(arguments)
         return arguments
@@ -225,9 +225,9 @@ class Loop:
             frame.loop, frame.flow = outer
 
     def finish(self) -> list[Value] | None:
-        """The values at the end of an iteration; None where the loop is to be built again.
+        """The values at the end of an iteration; None if the loop has to be built again.
 
-        A wrong guess of a type was corrected then, or the carried variables have changed.
+        It has to be if a wrong guess of a type was corrected, or if the loop carries other variables now.
         """
         try:
             return self._finish()
@@ -237,12 +237,13 @@ class Loop:
     def _drop(self, name: str) -> None:
         """Stop carrying a variable, if each iteration assigns it before it reads it.
 
-        What is not carried may have another type in each iteration.
+        A variable that is not carried may have another type in each iteration.
 
         Raises:
-            _CarriedChanged: the variable is dropped. The call returns where it has to be carried.
+            _CarriedChanged: the variable is dropped. The call returns if the variable has to be carried.
         """
-        if name not in self.dropped and name in self.before and is_only_overwritten(self.node, name):
+        is_overwritten = is_only_overwritten(self.node, name, self.frame.body)
+        if is_overwritten and name in self.before and name not in self.dropped:
             self.dropped.add(name)
             del self.templates[name]
             self.carried = [leaf for leaf in self.carried if leaf.name != name]
@@ -251,8 +252,8 @@ class Loop:
     def _with_parts(self, name: str, template: Any, value: Any) -> Any:
         """A variable's value at the end of an iteration, with scalars for tensors.
 
-        The parts of a tensor are its address, and the extents and strides that its form leaves open. Where the tensor
-        does not have the form of the template's one, the loop carries the form that both have from now on.
+        The parts of a tensor are its address, and the extents and strides that its form leaves open. If the tensor's
+        form differs from the template's, the loop carries the common form of both from now on.
         """
         old_tensors, new_tensors = tensors_in(template), tensors_in(value)
         if len(old_tensors) != len(new_tensors) or not any(tensor is not None for tensor in old_tensors):
@@ -269,7 +270,7 @@ class Loop:
                 return value  # they have no common form: the caller reports a changed type
             forms[k] = form
         if forms != self.forms.get(name, {}):
-            if self.always:  # a loop that may not run has to pass on the value from before it
+            if self.always:  # else the loop carries the variable, to pass on the value from before it
                 self._drop(name)
             if name not in self.before:
                 raise KernelTypeError(
@@ -307,7 +308,7 @@ class Loop:
             names.add(RETURNED)
         if missing := sorted(names - self.templates.keys()):
             for name in missing:
-                # The end of the body may be out of reach, and have no value.
+                # No path may reach the end of the body; the variable has no value there then.
                 known = [variables.get(name, MISSING), *self.state.values(name, tuple(Exit))]
                 known = [each for each in known if each is not MISSING and not is_undefined(each, name)]
                 self._begin(name, known[0] if known else None)
@@ -378,9 +379,9 @@ class Loop:
         return None
 
     def _constant(self, name: str) -> bool:
-        """Whether a variable is the same constant at every end of the loop.
+        """Whether a variable is the same constant wherever the loop ends.
 
-        It stays a constant after the loop then. A loop that may not run also ends with the value from before.
+        Then it is a constant after the loop, too. A loop that may not run also ends with the value from before it.
         """
         if name == RETURNED or name not in self.ends:
             return False
@@ -424,11 +425,11 @@ class Loop:
     # Attempts
 
     def attempts(self, build: Callable[[list[Value]], Any], iteration: Callable[[], None]) -> Any:
-        """Build the loop, again while types are being found.
+        """Build the loop, again and again until its types settle.
 
         Args:
-            build: makes the operation from the initial values; None if types have changed, to be called again.
-            iteration: compiles one iteration with the variables as they are, to see what types numbers take.
+            build: makes the operation from the initial values. It gives None if types have changed.
+            iteration: compiles one iteration with the variables as they are, to see which types numbers take.
 
         Returns:
             The operation; None if the user's errors in it were reported.
@@ -471,7 +472,7 @@ class Loop:
 
     @property
     def has_guesses(self) -> bool:
-        """Whether some type is not the user's, and no better guess has been looked for."""
+        """Whether some type is a guess that `_guess` has not yet tried to improve."""
         return any(not leaf.fixed for leaf in self.carried) and not self._guessed
 
     def _placed(self, error: KernelError) -> KernelError:
@@ -540,7 +541,7 @@ class Loop:
         # A constant range whose iterations all leave it never comes to its end.
         endless = endless or (self.always and Exit.CONTINUE not in self.state.at)
         ends = () if endless else (Exit.CONTINUE,)
-        # On the paths around `else`, variables with one constant at every `break` have that.
+        # On the paths around `else`, a variable that is the same constant at every `break` is that constant.
         around = {name: value for name, value in self.state.constants.items() if name in self.templates}
         for name in self.assigned:
             if name in self.templates and not self._fresh(name):
@@ -553,7 +554,7 @@ class Loop:
                 frame.variables[name] = self._after(name, end.get(name), carried, (Exit.BREAK, *ends))
         paths: dict[Exit, Any] = dict(zip(self.exits, flags, strict=True))
         broken = paths.pop(Exit.BREAK, None)
-        if broken is not None:  # a `break` of this loop: to code after it, no more than that `else` does not run
+        if broken is not None:  # to code after this loop, its `break` only means that its `else` does not run
             paths[Exit.SKIP_ELSE] = broken
         frame.flow = Flow(not endless, paths)
         frame.flow.settle()
@@ -562,9 +563,7 @@ class Loop:
         frame.flow.rejoin(Exit.SKIP_ELSE)
 
     def _after(self, name: str, end: Any, carried: Any, exits: Sequence[Exit]) -> Any:
-        """The meaning after the loop of a variable that has none by itself.
-
-        The variable has no value before the loop, or the loop does not carry it.
+        """The meaning after the loop of a variable that is `_fresh` or not carried.
 
         Args:
             end: its meaning at the end of the body; None where it has none.
@@ -586,7 +585,7 @@ class Loop:
         if all(value is not MISSING for value in values):
             if name in self.templates:
                 return carried
-            # A use compiles the kernel again. A loop inside of this one, or before it, has to pass the value on first.
+            # A use compiles the kernel again. An inner or an earlier loop has to pass the value on first.
             late = [value.late for value in values if isinstance(value, Undefined)]
             return Undefined("the loop does not pass it on", late=late[0] if late else self.node)
         how = "that may not run" if may_not_run else "not on every path"

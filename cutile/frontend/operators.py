@@ -131,17 +131,17 @@ _LOW_BITS_SUFFICE = (ast.Add, ast.Sub, ast.Mult, ast.BitAnd, ast.BitOr, ast.BitX
 """Operators whose low bits depend on the operands' low bits alone, so that they need no `widened` operands."""
 
 _PYTHON_KINDS = (bool, int, float, str, tuple, type(None), type)
-"""Compile-time values that Python has as such."""
+"""Classes of compile-time values that are the same objects in Python."""
 
 _IN_MEMORY = (TensorRef, MutRef, MappedRef, PartitionRef, PointerRef)
-"""Values that stand for memory. Their elements have to be loaded before they are compared."""
+"""Classes of values that stand for memory. Their elements have to be loaded before they are compared."""
 
 _ANY_OPERANDS = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn, ast.Not)
 """Operators that take compile-time values of any kind."""
 
 
 def require_computed(frame: Frame, what: str, *values: Any) -> None:
-    """Refuse tiles of dtypes that are only stored, converted, multiplied by `mma`."""
+    """Refuse tiles of dtypes that are only stored, converted or multiplied by `mma`."""
     for value in values:
         if is_tile(value) and not value.tile.dtype.computes:
             frame.type_error(f"{what}: tiles of {value.tile.dtype} are not computed with", remedy=remedy(value.type))
@@ -153,7 +153,7 @@ def is_number(value: Any) -> bool:
 
 
 def is_tile_or_number(value: Any) -> bool:
-    """Whether a value is what operators compute with, and loops carry."""
+    """Whether a value may be an operand of operators, and be carried by loops."""
     return is_tile(value) or is_number(value)
 
 
@@ -179,11 +179,11 @@ def materialize(
 
     Args:
         dtype: None for `default_dtype`.
-        bare: whether nothing that the author wrote says `dtype`; see `Bare`.
+        bare: whether the author did not write `dtype`; see `Bare`.
         neighbour: the tile or scalar that has `dtype`, for errors.
 
     Raises:
-        KernelTypeError: a number that `dtype` cannot mean, or nothing that could be a tile.
+        KernelTypeError: `value` is a number that `dtype` cannot hold, or neither a number nor a tile.
     """
     if is_tile(value):
         return value
@@ -375,9 +375,9 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     if kind in plain_numbers.BINARY and is_whole(frame, left) and is_whole(frame, right):
         interval = plain_numbers.BINARY[kind](interval_of(frame, left), interval_of(frame, right))
         return computed(frame, TILE_BINARY[kind], interval, left, right)
-    numbers = kind is ast.Div and is_weak(frame, left) and is_weak(frame, right)  # / of whole numbers gives a float
+    is_of_numbers = kind is ast.Div and is_weak(frame, left) and is_weak(frame, right)  # a float, as in Python
     values = [left, right] if kind in _LOW_BITS_SUFFICE else widened(frame, [left, right])
-    x, y = unify(frame, values, spelling, f32 if numbers else None)
+    x, y = unify(frame, values, spelling, f32 if is_of_numbers else None)
     dtype = x.tile.dtype
     if kind is ast.Div and not dtype.is_float:
         frame.type_error(
@@ -554,14 +554,15 @@ def _equal(frame: Frame, left: Any, right: Any) -> Any:
 
 
 def _any_of(frame: Frame, flags: list[Any]) -> Any:
-    found: Any = False
+    """Whether any flag is true, a bool or a bool scalar."""
+    result: Any = False
     for flag in flags:
         if not is_tile(flag):
             if flag:
                 return True
         else:
-            found = flag if found is False else frame.emit(arith.Or(x=found, y=flag))
-    return found
+            result = flag if result is False else frame.emit(arith.Or(x=result, y=flag))
+    return result
 
 
 def _negated(frame: Frame, flag: Any) -> Any:

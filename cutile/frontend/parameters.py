@@ -20,13 +20,13 @@ REQUIRED: Any = object()
 
 @dataclass(frozen=True)
 class NamedExtent:
-    """An extent that must agree wherever its name stands: `Tensor[f32, "m", "k"]`."""
+    """An extent that must agree wherever its name occurs: `Tensor[f32, "m", "k"]`."""
 
     name: str
 
 
 Extent = int | str | NamedExtent | None
-"""A constant, a generic's name, a name for an extent, or dynamic."""
+"""A constant, a generic's name, an extent by its own name, or None for a dynamic one."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,11 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Fixed:
-    """A constant in a group: `mode: Const`."""
+    """A constant in a group: `mode: Const`.
+
+    Attributes:
+        types: see `Generic`.
+    """
 
     types: tuple[type, ...] = ()
 

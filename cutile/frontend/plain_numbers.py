@@ -1,11 +1,11 @@
-"""Plain numbers: scalars that Python would have as such, and their intervals.
+"""Plain numbers: scalars that are mere numbers in Python, and their intervals.
 
-Extents, counts, block indices, what `range` counts and their sums are *weak*. Beside a tile of another dtype they
-become that dtype, as a number does: `total / x.shape[1]` divides floats. A parameter `n: i32` or the element of a tile
-is strong: its author gave it a dtype, and it is converted only where the kernel says so.
+Extents, counts, block indices and variables of `range` are *weak*, and so are results of arithmetic on them. Beside a
+tile of another dtype they take that dtype, as a number does: `total / x.shape[1]` divides floats. A parameter `n: i32`
+or the element of a tile is strong: its author gave it a dtype, and it is converted only where the kernel says so.
 
-A weak integer becomes a float, i32 or i64. A weak f32 is the result of weak integers beside a Python float, or divided
-by one another. It becomes f16 or bf16, and not f64, for which it is too coarse.
+A weak integer may become a float, i32 or i64. A weak f32 is the result of weak integers and a Python float, or of a
+division of weak integers. It may become f16 or bf16, but not f64, for which it is too coarse.
 
 A weak integer has an interval. It is an i32 in the IR where the interval fits 32 bits, else an i64. An operation is
 computed in 32 bits where its operands and its result fit, else in 64. Past 64 bits it wraps.
@@ -15,7 +15,7 @@ computed in 32 bits where its operands and its result fit, else in 64. Past 64 b
     x.shape[0] * x.shape[1]             more than 32 bits hold
 
 Operations on intervals follow Python's on whole numbers, but division by zero gives 0, as in kernels (`FloorDiv` in
-`ops/arith.py`). A result may lie beyond 64 bits: `computed` takes `I64` for it then, since kernels' integers wrap.
+`ops/arith.py`). If a result lies beyond 64 bits, `computed` takes `I64` for it, since integers in kernels wrap.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Interval:
     def meet(self, other: Interval) -> Interval:
         """The numbers in both; this one where they have none in common.
 
-        No error: the other interval is an assumption, of the author's or of the dtype. Where it contradicts this one,
-        the code runs for no number that keeps it.
+        That is no error. The other interval is an assumption, of the author's or of the dtype. If it contradicts this
+        one, the code never runs with a number that keeps it.
         """
         low, high = max(self.low, other.low), min(self.high, other.high)
         return Interval(low, high) if low <= high else self
@@ -117,20 +117,20 @@ def _remainder(x: Interval, y: Interval) -> Interval:
 
 def _bitwise(x: Interval, y: Interval) -> Interval:
     """The result of `&`, `|` or `^`, which is at most as wide as the wider operand."""
-    # A bit more than the lowest number needs, if that is a negative power of 2. Too wide an interval is safe.
+    # One bit more than needed if the extreme is a negative power of 2. An interval may be too wide.
     most = max(map(abs, (x.low, x.high, y.low, y.high)))
     high = 2 ** most.bit_length() - 1
     return Interval(0 if x.low >= 0 and y.low >= 0 else -high - 1, high)
 
 
 def _shifted_left(x: Interval, y: Interval) -> Interval:
-    # By more than 63, all bits are gone: `Shl` gives 0. A negative count is unspecified.
+    # A shift by more than 63 gives 0 (`Shl`), and the result of a negative count is unspecified.
     return _corners(lambda a, b: a << b, x, y) if y.within(Interval(0, 63)) else I64
 
 
 def _shifted_right(x: Interval, y: Interval) -> Interval:
-    # Operands fit 64 bits: `weak` sees to it for scalars, and `whole` refuses other constants. So a shift by 64 leaves
-    # 0 or -1, as any longer one does.
+    # Operands fit 64 bits: `weak` limits the interval of a scalar, and `whole` refuses larger constants. So a shift by
+    # 64 leaves 0 or -1, as any longer one does.
     return _corners(lambda a, b: a >> min(b, 64), x, y) if y.low >= 0 else I64
 
 
@@ -163,7 +163,7 @@ def largest(x: Interval, y: Interval) -> Interval:
 def length_of(start: int, stop: int, step: int) -> int:
     """The number of items of a range.
 
-    It stands for `len(range(...))`, which raises above `sys.maxsize`.
+    `len(range(...))` would raise above `sys.maxsize`.
     """
     return max(0, (stop - start + step - (1 if step > 0 else -1)) // step)
 
@@ -171,7 +171,7 @@ def length_of(start: int, stop: int, step: int) -> int:
 def counted(start: Interval, stop: Interval, step: Interval) -> Interval:
     """The values of the variable of `range(start, stop, step)`.
 
-    A step of 0, which makes the range empty in a kernel, has no values: either direction holds for it.
+    A step of 0 gives no values, since a range is empty then in a kernel. So the interval of either direction holds.
     """
     up = Interval(start.low, max(stop.high - 1, start.low))
     down = Interval(min(stop.low + 1, start.high), start.high)
@@ -254,7 +254,7 @@ def adapted(frame: Frame, value: Any, dtype: DTypeLike) -> Any:
         return value
     conversion = Convert(x=value, dtype=dtype)
     result = frame.emit(conversion)
-    if dtype is f32:  # of a whole number, which a later conversion to f64 converts anew, in place of the f32
+    if dtype is f32:  # a later conversion to f64 converts the whole number itself, in place of the f32
         frame.compilation.bare.note(conversion, result)
     return result
 

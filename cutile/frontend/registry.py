@@ -9,8 +9,9 @@ Handler = Callable[..., Any]
 """Takes the frame and the call's arguments; returns the value of the call."""
 
 OPERATIONS: dict[str, Handler] = {}
+"""By the name of the function in the language."""
 METHODS: dict[tuple[type, str], Handler] = {}
-"""By the class of the owner in the front end, and the name. `__add__` and `__sub__` of pointers are `+` and `-`."""
+"""By the owner's class in the front end, and the method's name. `__add__` and `__sub__` of pointers are `+` and `-`."""
 BUILTINS: dict[Any, Handler] = {}
 """Python's builtins with a meaning of their own on tiles."""
 FOLDED: dict[Any, Handler] = {}

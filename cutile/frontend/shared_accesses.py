@@ -1,8 +1,8 @@
 """The proof that plain accesses of a `SharedMut` meet no other tile block's.
 
 A plain store is accepted where no two tile blocks can name one element: then every access of that tensor lies in
-elements that one block owns. Atomic updates may name any. This is decided on the IR as written, so that an error shows
-the line.
+elements that one block owns. Atomic updates may name any element. This is decided on the IR as written, so
+that an error shows the line.
 
 A block owns the elements at a multiple of its index, or at a number that it has claimed by an atomic addition:
 
@@ -57,7 +57,7 @@ def is_shared(value: Value, parameters: Sequence[Value]) -> bool:
 def check_shared(function: Function, reached: Mapping[Value, Reached], weak: Mapping[Value, Interval | None]) -> None:
     """Refuse plain accesses that may meet another tile block's.
 
-    The fact `launch_checks` gets the conditions that only a launch can tell.
+    The fact `launch_checks` gets the conditions that only a launch can check.
 
     Args:
         function: the kernel as written.
@@ -106,9 +106,10 @@ class _Proof:
         self._operations = list(function.walk())
         self._made_by = {value: op for op in self._operations for value in op.results}
         self._keys: dict[Value, int] = {}
-        self._written: dict[Any, int] = {}
+        self._expressions: dict[Any, int] = {}  # the number of each expression (`_key`)
         self._forms = Forms(function, weak, self._counter)
         self._accesses: dict[Value, list[_Access]] = {}
+        # Each is a `LaunchCheck` of `passes/bounds.py`.
         self.checks: list[tuple[str, int, int, str, str, str, tuple[str, ...], str]] = []
 
     def check(self, tensor: Value) -> None:
@@ -131,6 +132,7 @@ class _Proof:
     # Accesses
 
     def _accesses_of(self, op: Op, tensor: Value) -> Iterator[_Access]:
+        """The accesses of a tensor that one operation makes."""
         match op:
             case LoadPointer() | StorePointer() | AtomicRmw() | AtomicCas():
                 place = self._reached.get(op.pointers)
@@ -146,7 +148,7 @@ class _Proof:
                 forms = tuple(None if form is None else form.times(step).up_to(size) for form, step, size in tiles)
                 yield _Access(op, isinstance(op, StoreView), False, forms)
             case TensorAddress() if op.x is tensor:
-                # An address may lead anywhere, unless it is the base of known elements. That of a slice is none.
+                # An address may lead anywhere, unless it is the base of known elements. A slice's address is no base.
                 if not any(place.base is op.result for place in self._reached.values()):
                     yield _Access(op, True, False, None)
             case TensorDim() | TensorStride() | CheckTile() | CheckIndex():
@@ -160,7 +162,7 @@ class _Proof:
     def _counter(self, op: AtomicRmw) -> str | None:
         """The counter from which an update takes a number that nobody else gets.
 
-        None of another update.
+        None for any other update.
         """
         place = self._reached.get(op.pointers)
         if place is None or self._counter_gap(place.tensor) is None:
@@ -210,10 +212,10 @@ class _Proof:
         """
         if value not in self._keys:
             op = self._made_by.get(value)
-            form: Any = value
+            expression: Any = value
             if op is not None and op.effect is Effect.NONE and not op.regions and len(op.results) == 1:
-                form = op.name, value.type, repr(op.attributes), *(self._key(each) for each in op.operands)
-            self._keys[value] = self._written.setdefault(form, len(self._written))
+                expression = op.name, value.type, repr(op.attributes), *(self._key(each) for each in op.operands)
+            self._keys[value] = self._expressions.setdefault(expression, len(self._expressions))
         return self._keys[value]
 
     def _claimed(self, symbol: Symbol, form: Form, access: _Access) -> bool:

@@ -95,6 +95,8 @@ class Signature:
 
 
 class _Reader:
+    """Reads the signature of one function from its syntax tree."""
+
     def __init__(self, function: Callable[..., Any], source: FunctionSource) -> None:
         self._function = function
         self._source = source
@@ -131,15 +133,16 @@ class _Reader:
         return Signature(self._source.name, declared, tuple(self._generics.values()), parameters, optional)
 
     def _default(self, name: str, declared: Declared, node: ast.expr) -> None:
-        """Refuse defaults of tensors: each launch gives them, or None by `Tensor | None`."""
+        """Refuse a default of a tensor: each launch passes it, or None by `Tensor | None`."""
         if isinstance(declared, Parameter) and declared.kind != "scalar":
             raise self._syntax(
                 node,
-                f"parameter {name!r} is a {_ANNOTATION[declared.kind]}, and has a "
-                "default value",
+                f"parameter {name!r} is a {_ANNOTATION[declared.kind]}, and has a default value",
                 "Each launch gives it. Where it may be left out, annotate it with `Tensor | None`, and let the "
-                "default be None." if declared.kind == "tensor" else "Each launch gives it.",
-            )  # fmt: skip
+                "default be None."
+                if declared.kind == "tensor"
+                else "Each launch gives it.",
+            )
 
     def _syntax(self, node: ast.AST, what: str, remedy: str) -> KernelSyntaxError:
         return KernelSyntaxError(f"kernel {self._source.name!r}: {what}", self._source.locate(node), remedy)
@@ -180,6 +183,7 @@ class _Reader:
             return self._annotations.named(node)
 
     def _add_generic(self, node: ast.AST, name: str, annotation: ast.expr | None, default: Any) -> None:
+        """Note a generic, whose annotation says what kind it is."""
         bound = (
             None
             if annotation is None or self._annotations.is_choice(annotation)
@@ -203,7 +207,7 @@ class _Reader:
         self._generics[name] = Generic(name, kind, default, self._source.locate(node), types)
 
     def _instead_of_generic(self, name: str, annotation: ast.expr | None, bound: Any) -> str:
-        """The remedy for a generic's annotation: a parameter's is moved before the `*`."""
+        """The remedy for a generic's wrong annotation: move a parameter before the `*`."""
         with suppress(KernelError):
             if annotation is not None and bound not in (float, str, bool):
                 self._annotations.parameter(name, annotation, self._source.locate(annotation))

@@ -1,7 +1,7 @@
 """Assignments, `break`, `continue`, `return`, and refused statements.
 
 Tiles are values, so only names and tuples of names can be assigned to. A jump is noted in the frame's flow; `execute`
-puts the statements behind it under a condition. Each construct of Python that kernels do not have is refused, with a
+puts the statements after it under a condition. Each construct of Python that kernels do not have is refused, with a
 message and a remedy.
 """
 
@@ -92,7 +92,7 @@ def _unpack(frame: Frame, target: ast.Tuple | ast.List, value: Any) -> None:
         assign(frame, each, item)
     starred = target.elts[at]
     assert isinstance(starred, ast.Starred)
-    assign(frame, starred.value, items[at : len(items) - after])
+    assign(frame, starred.value, ListItems(items[at : len(items) - after]))
     for each, item in zip(target.elts[at + 1 :], items[len(items) - after :], strict=True):
         assign(frame, each, item)
 
@@ -171,7 +171,7 @@ REFUSED: dict[str, tuple[str, str]] = {
 }
 """The name and the remedy of each refused construct.
 
-By the name of the node's class, since some classes are of newer versions of Python.
+The key is the name of the node's class, since older versions of Python do not have all classes.
 """
 
 

@@ -1,7 +1,7 @@
 """The source text of a function, read once: its lines and its syntax tree.
 
-The code object tells the line of the definition. If the file was edited since, the
-definition with the same code is looked for.
+The code object has the line of the definition. If the file was edited since, the definition that compiles to the same
+code is looked for.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def is_defined(code: types.CodeType) -> bool:
 def is_rewritten(code: types.CodeType, lines: Lines) -> bool:
     """Whether an import hook has added names to the code of these lines.
 
-    pytest rewrites each `assert` so. The code then differs from the text, although nobody has edited the text.
+    pytest does that to each `assert`. The code then differs from the text, although nobody has edited the text.
     """
     definitions = _definitions_in_file(code)
     plain = next((x for x in definitions if (x.co_name, x.co_firstlineno) == (code.co_name, lines[1])), None)
@@ -142,7 +142,7 @@ class FunctionSource:
     def locate(self, node: ast.AST, caller: Location | None = None) -> Location:
         """The place of a node; `caller` is where this function was inlined.
 
-        Of a node of several lines, the place is the first line's part.
+        The place of a node of several lines is its part of the first line.
         """
         line = getattr(node, "lineno", 1) + self.first_line - 1
         text = self.lines.get(line, "")
@@ -154,7 +154,7 @@ class FunctionSource:
 
 
 def column_of(text: str, offset: int) -> int:
-    """The column in characters of an offset in bytes of UTF-8, as Python counts.
+    """The column in characters, of a syntax tree's column in bytes of UTF-8.
 
     Example:
         >>> column_of("é + b", 5)
@@ -230,7 +230,7 @@ def _parse(name: str, lines: Sequence[str]) -> ast.stmt | None:
 
 
 def _lines(name: str, code: types.CodeType, imported: bool) -> Lines:
-    """The lines of a function, where its code says or wherever they are now.
+    """The lines of a function, at the line that its code has or wherever they are now.
 
     Raises:
         KernelSyntaxError: no lines are found, or the file was edited.
@@ -275,7 +275,7 @@ def as_it_is(function: Callable[..., Any]) -> types.FunctionType:
 
 
 def compiled_as(code: types.CodeType, source: FunctionSource, tree: ast.FunctionDef) -> types.CodeType:
-    """Compile a changed tree in place of a function's code.
+    """The code of a function whose tree was changed.
 
     Args:
         code: the function's code.
@@ -284,7 +284,8 @@ def compiled_as(code: types.CodeType, source: FunctionSource, tree: ast.Function
     """
     ast.increment_lineno(ast.fix_missing_locations(tree), source.first_line - 1)
     tree.decorator_list = []
-    # The parameters of a function around it are the variables that its closure has.
+    # A function around it has the variables of its closure as parameters, so that the code reads them from a closure
+    # again. The blank in its name keeps it apart from the function itself.
     outside = ast.arguments(
         posonlyargs=[],
         args=[ast.arg(arg=name) for name in code.co_freevars],
@@ -294,7 +295,7 @@ def compiled_as(code: types.CodeType, source: FunctionSource, tree: ast.Function
     )
     around = ast.FunctionDef(name=" around", args=outside, body=[tree], decorator_list=[], type_params=[])
     module = ast.fix_missing_locations(ast.Module(body=[around], type_ignores=[]))
-    compiled: Any = compile  # of a tree: the stubs leave open what it returns
+    compiled: Any = compile  # untyped, since the stubs do not say what it returns for a tree
     definitions = _nested(compiled(module, code.co_filename, "exec", code.co_flags & _FUTURE, dont_inherit=True))
     return next(each for each in definitions if each.co_name == code.co_name)
 
@@ -323,7 +324,7 @@ def _take_lambda(code: types.CodeType) -> FunctionSource:
 
 
 _Place = tuple[tuple[int, int], tuple[int, int]]
-"""The begin and the end of an expression: each a line and a column, in bytes."""
+"""The beginning and the end of an expression: each a line and a column, in bytes."""
 
 
 def _places(code: types.CodeType) -> list[_Place]:
@@ -337,7 +338,7 @@ def _places(code: types.CodeType) -> list[_Place]:
 
 
 def _holds(body: ast.expr, places: Sequence[_Place]) -> bool:
-    """Whether all places lie in an expression, and one of them begins where it begins."""
+    """Whether all places lie in an expression, and one begins where it begins."""
     assert body.end_lineno is not None, "it was parsed"
     assert body.end_col_offset is not None, "it was parsed"
     first, last = (body.lineno, body.col_offset), (body.end_lineno, body.end_col_offset)

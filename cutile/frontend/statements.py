@@ -20,21 +20,17 @@ from cutile.frontend.frame import Frame
 from cutile.frontend.inline import define, with_statement
 from cutile.frontend.logic import changed, conjunction, is_cheap, settled
 from cutile.frontend.operators import truth
+from cutile.frontend.registry import FOLDED
 from cutile.frontend.simple_statements import assign, break_statement, continue_statement, refuse, return_statement
 from cutile.frontend.structure import children, field_names, own_in_place
-from cutile.frontend.values import FAULTY, ListItems, MutRef, Record, Table, describe, is_tile, items_of
+from cutile.frontend.values import FAULTY, ListItems, MutRef, Record, Table, describe, is_tile, items_of, plain
 from cutile.ir import Value
 from cutile.ops.arith import And, Not, Or
 
 # `match`: patterns are decided now. Only a scalar is compared with a constant when the kernel runs.
 
-_CLASSES: dict[Any, Callable[[Any], bool]] = {
-    bool: lambda value: isinstance(value, bool),
-    int: lambda value: isinstance(value, int),
-    float: lambda value: isinstance(value, float),
-    str: lambda value: isinstance(value, str),
-    tuple: lambda value: isinstance(value, tuple),
-}
+_CLASSES = (bool, int, float, str, tuple)
+"""Python's own classes in patterns; `int(k)` matches what `isinstance(..., int)` accepts."""
 
 
 def match_statement(frame: Frame, node: ast.Match) -> None:
@@ -46,14 +42,14 @@ def match_statement(frame: Frame, node: ast.Match) -> None:
 def _case(
     frame: Frame, node: ast.Match, subject: Any, position: int, excluded: frozenset[bool | None] = frozenset()
 ) -> None:
-    """A case and those behind it.
+    """Compile a case and those after it.
 
     Args:
-        frame: where the statement stands.
+        frame: the function with the statement.
         node: the statement.
-        subject: what is matched.
-        position: of the case.
-        excluded: what a computed bool is not, since no case ahead has taken it.
+        subject: the value that is matched.
+        position: the number of the case, from 0.
+        excluded: the ones of True and False that a bool scalar no longer can be: an earlier case matched them.
     """
     if position == len(node.cases):
         return
@@ -65,10 +61,10 @@ def _case(
         return
     if isinstance(case.pattern, ast.MatchSingleton) and is_tile(condition):
         if (not case.pattern.value) in excluded:
-            condition = True  # the last one of two: behind both no value is left
+            condition = True  # an earlier case matched the other value, so that only this one is left
         elif case.guard is None:
             excluded |= {case.pattern.value}
-    passed: dict[str, Any] = {}  # the variables behind a guard that holds
+    passed: dict[str, Any] = {}  # the variables where the guard holds
     if case.guard is None:
         pass
     elif condition is True:
@@ -90,10 +86,13 @@ def _case(
 def _guarded(
     frame: Frame, node: ast.Match, guard: ast.expr, matches: Value, names: dict[str, tuple[Any, ast.AST]]
 ) -> tuple[Any, dict[str, Any]]:
-    """A guard behind a pattern that run time decides.
+    """Compile a guard whose pattern is decided at run time.
 
-    Returns whether the pattern matches and the guard holds, and the variables if so. The guard is computed where the
-    pattern matches. Behind it the frame's variables are those for the next cases: names are bound where it matched.
+    The guard is computed where the pattern matches. Afterwards the frame's variables are those of the next cases: there
+    the names are bound if the pattern matched.
+
+    Returns:
+        Whether the pattern matches and the guard holds, and the variables if they do.
     """
     before, places = dict(frame.variables), dict(frame.places)
     with frame.builder.block() as block, frame.dynamic():
@@ -109,7 +108,7 @@ def _guarded(
         )
     frame.variables, frame.places = before, places
     if isinstance(holds, bool):
-        if hoisted:  # for what the guard assigns
+        if hoisted:  # variables that the guard assigns need its operations
             frame.builder.current.operations.extend(block.operations)
         condition = matches if holds else False
     else:
@@ -125,6 +124,8 @@ def _guarded(
 
 def _bind(frame: Frame, names: dict[str, tuple[Any, ast.AST]]) -> None:
     for name, (value, place) in names.items():
+        if isinstance(value, ListItems):
+            value.holders.add((id(frame), name))
         frame.variables[name] = value
         frame.places[name] = place
 
@@ -143,8 +144,7 @@ def _all(frame: Frame, conditions: Sequence[Any]) -> Any:
 def is_singleton(frame: Frame, subject: Any, value: bool | None, node: ast.AST) -> Any:
     """Whether `case True:`, `case False:` or `case None:` matches.
 
-    The answer is a bool, or a bool scalar. As in Python, 1 is not True. A bool that the kernel computes is True or
-    False itself.
+    The answer is a bool or a bool scalar. As in Python, 1 is not True. A bool scalar counts as True or False itself.
     """
     if not is_tile(subject):
         return subject is value
@@ -215,6 +215,7 @@ class _Pattern:
         return not is_tile(value) and bool(subject == value)
 
     def _either(self, pattern: ast.MatchOr, subject: Any) -> Any:
+        """`case a | b:`; only an alternative that is decided now may bind names."""
         result: Any = False
         for alternative in pattern.patterns:
             inner = _Pattern(self.frame)
@@ -234,6 +235,7 @@ class _Pattern:
         return result
 
     def _sequence(self, pattern: ast.MatchSequence, subject: Any) -> Any:
+        """`case a, *b, c:`, which matches tuples."""
         items = children(subject) if isinstance(subject, tuple) else None
         if items is None:
             return False
@@ -251,16 +253,17 @@ class _Pattern:
         starred = pattern.patterns[at]
         assert isinstance(starred, ast.MatchStar)
         if starred.name is not None:
-            self.names[starred.name] = items[at : len(items) - after], starred
+            self.names[starred.name] = ListItems(items[at : len(items) - after]), starred
         pairs = [*zip(pattern.patterns[:at], items, strict=False)]
         pairs += zip(pattern.patterns[at + 1 :], items[len(items) - after :], strict=True)
         return _all(self.frame, [self._matches(each, item) for each, item in pairs])
 
     def _class(self, pattern: ast.MatchClass, subject: Any) -> Any:
+        """`case Point(x, y=0):` for the user's classes, `case int(k):` for Python's."""
         frame = self.frame
         kind = frame.evaluate(pattern.cls)
         if kind in _CLASSES:
-            if not _CLASSES[kind](subject):
+            if not FOLDED[isinstance](frame, plain(subject), kind):
                 return False
             return all(self._matches(each, subject) for each in pattern.patterns[:1])
         names = field_names(kind) if isinstance(kind, type) else None
@@ -313,7 +316,7 @@ def failed(frame: Frame, node: ast.AST, message: Any) -> None:
 
 
 def execute(frame: Frame, body: Sequence[ast.stmt]) -> None:
-    """Compile statements in order, up to one after which control does not go on.
+    """Compile statements in order, until control does not reach the next one.
 
     A statement that fails is reported. The variables that it assigns are faulty from there on, and the next statements
     are compiled.
@@ -334,7 +337,7 @@ def execute(frame: Frame, body: Sequence[ast.stmt]) -> None:
                 raise
             frame.report.add(error if isinstance(error, KernelError) else _nested_too_deeply(frame, node))
             frame.variables = before | dict.fromkeys((*assigned([node]), *imported(node)), FAULTY)
-            frame.flow = Flow()  # the statement may have jumped; the statements behind it are compiled for their errors
+            frame.flow = Flow()  # the statement may have jumped, but the next ones are compiled for their errors
         if frame.report.added != count:
             _forget_changed(frame, node)
 
@@ -342,7 +345,7 @@ def execute(frame: Frame, body: Sequence[ast.stmt]) -> None:
 def _forget_changed(frame: Frame, node: ast.stmt) -> None:
     """Make values faulty that a refused statement would change in place.
 
-    Otherwise statements behind it would be compiled with the old values, and report errors that follow from them.
+    Otherwise later statements would be compiled with the old values, and report errors that follow from them.
     """
     for name in changed_in_place(node):
         value = frame.variables.get(name)

@@ -24,6 +24,7 @@ from cutile.frontend.values import (
     Record,
     TensorParts,
     describe,
+    hold_items,
     is_tile,
     items_of,
 )
@@ -53,6 +54,14 @@ def rebuilt(value: Any, items: tuple[Any, ...]) -> Any:
         return PointerRef(items[0], value.dtype)
     if isinstance(value, TensorParts):
         return TensorParts(value.form, value.template, items)
+    if isinstance(value, ListItems):
+        copy = ListItems(items)
+        copy.holders = set(value.holders)
+        return copy
+    if isinstance(value, IteratorItems):
+        again = IteratorItems(items)
+        again.origin, again.used = value.origin, value.used
+        return again
     make: Any = getattr(value, "_make", None)
     return items if make is None else make(items)
 
@@ -83,7 +92,7 @@ def mapped(value: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def kind_of(value: Any) -> Any:
-    """The class of a value, or of pointers the dtype of their elements."""
+    """The class of a value; for pointers, the dtype of their elements."""
     if isinstance(value, PointerRef):
         return value.dtype
     if isinstance(value, ListItems | IteratorItems):
@@ -99,7 +108,7 @@ def iterator(frame: Frame, items: Iterable[Any]) -> IteratorItems:
 
 
 def gone_through(frame: Frame, value: Any) -> Any:
-    """A value that is gone through here: an iterator, for the first time.
+    """A value that is gone through here; an iterator is marked as used up.
 
     Raises:
         KernelTypeError: another place goes through the iterator, or a loop does in each iteration.
@@ -131,12 +140,12 @@ def own_equality(frame: Frame, value: Any, other: Any) -> types.FunctionType | N
     if (equal is object.__eq__ and kind_of(other) is kind) or isinstance(unequal, types.FunctionType):
         how = "has a __ne__ of its own" if equal is not object.__eq__ else "has eq=False, so it equals itself alone"
         frame.type_error(f"==: {kind.__name__} {how}", remedy="Compare its fields one by one.")
-    # The module dataclasses compiles its own from a string.
+    # The module dataclasses compiles its own methods from a string.
     is_plain = not isinstance(equal, types.FunctionType) or equal.__code__.co_filename == "<string>"
     return None if is_plain else equal
 
 
-# The methods of an operator, and of the same with its operands exchanged.
+# The method of each operator, and the one for exchanged operands.
 _OWN_OPERATORS: dict[type[ast.AST], tuple[str, str]] = {
     ast.Lt: ("__lt__", "__gt__"), ast.Gt: ("__gt__", "__lt__"),
     ast.LtE: ("__le__", "__ge__"), ast.GtE: ("__ge__", "__le__"),
@@ -159,7 +168,7 @@ def own_method(frame: Frame, value: Any, name: str) -> types.FunctionType | None
     if not name or not isinstance(value, Record | tuple) or kind is tuple:
         return None
     function = inspect.getattr_static(kind, name, None)
-    # The module dataclasses compiles its own from a string.
+    # The module dataclasses compiles its own methods from a string.
     if not isinstance(function, types.FunctionType) or function.__code__.co_filename == "<string>":
         return None
     frame.captures.attribute(kind, name)
@@ -169,8 +178,9 @@ def own_method(frame: Frame, value: Any, name: str) -> types.FunctionType | None
 def own_operator(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     """`left <op> right` by the author's methods; NotImplemented without them.
 
-    Python's rules: the right operand is asked behind the left one, and for arithmetic not at all where both are of one
-    class. It is asked first where its class derives from the left one's, and for arithmetic has a method of its own.
+    Python's rules hold. The left operand's method is called first, then the right one's. For arithmetic, the right
+    one's is not called if both are of one class. The right one's is called first if its class derives from the left
+    one's; for arithmetic, its class has to override the method, too.
     """
     if not isinstance(left, Record | tuple) and not isinstance(right, Record | tuple):
         return NotImplemented
@@ -200,7 +210,7 @@ def own_in_place(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> An
 
 
 def has_own_truth(value: Record) -> bool:
-    """Whether a dataclass says itself which of its objects are true."""
+    """Whether a dataclass defines which of its objects are true."""
     return any(inspect.getattr_static(value.kind, name, None) is not None for name in ("__bool__", "__len__"))
 
 
@@ -218,7 +228,7 @@ def define_operator(kind: type[ast.AST], value: Record) -> str:
 
 
 def compared_items(value: Any) -> tuple[Any, ...] | None:
-    """`children`, of a dataclass without the fields that `==` leaves out."""
+    """`children`; for a dataclass, without the fields that `==` leaves out."""
     if not isinstance(value, Record):
         return children(value)
     # A class with eq=False has the `__eq__` of the class that it derives from, with that class's fields.
@@ -229,7 +239,7 @@ def compared_items(value: Any) -> tuple[Any, ...] | None:
 
 
 def same_structure(a: Any, b: Any) -> bool:
-    """Whether two values differ in nothing but their leaves."""
+    """Whether two values differ at most in their leaves."""
     x, y = _parts(a), _parts(b)
     if x is None or y is None:
         return x is y
@@ -287,6 +297,7 @@ def construct(frame: Frame, kind: Any, args: list[Any], kwargs: dict[str, Any], 
         else:
             default = _default(frame, kind, signature, name)
             values.append(compile_time(default, f"{kind.__name__}.{name}", frame.captures))
+    hold_items(values, values)
     return Record(kind, tuple(values)) if is_dataclass else kind._make(values)
 
 
@@ -399,6 +410,7 @@ def replaced(frame: Frame, owner: Any, changes: dict[str, Any], what: str) -> An
             f"{what}: the field {refused[0]!r} of {kind.__name__} has init=False, so that no call gives it",
             remedy="Leave init=False out of the field, or the field out of the call.",
         )
+    hold_items(changes.values(), changes)
     if isinstance(owner, Record):  # as Python does: the class is called, with the fields that its call takes
         values = dict(zip(names, owner.items, strict=True)) | changes
         return construct(

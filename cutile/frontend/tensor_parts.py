@@ -45,7 +45,7 @@ class Form:
         return Form(type.dtype, type.shape, type.strides, type.alignment)
 
     def join(self, other: Form) -> Form | None:
-        """The form of what both know; None where dtypes or numbers of axes differ."""
+        """The form with the constants that both have; None if dtypes or ranks differ."""
         if self.dtype is not other.dtype or len(self.shape) != len(other.shape):
             return None
         return Form(
@@ -62,7 +62,7 @@ class Form:
 
 
 def parts_of(frame: Frame, tensor: Value, form: Form) -> list[Value]:
-    """The parts of a tensor in a form, whose constants the tensor's type has, too."""
+    """The parts of a tensor in a form, all of whose constants its type has."""
     type = tensor.tensor
     parts = [frame.emit(TensorAddress(x=tensor))]
     for axis, (known, extent) in enumerate(zip(form.shape, type.shape, strict=True)):
@@ -77,7 +77,7 @@ def parts_of(frame: Frame, tensor: Value, form: Form) -> list[Value]:
 
 
 def tensor_of(frame: Frame, form: Form, parts: Sequence[Value], name: str = "") -> TensorRef:
-    """The tensor of some parts."""
+    """The tensor that is made of these parts."""
     view = TensorView(
         address=parts[0],
         numbers=tuple(parts[1:]),
@@ -97,7 +97,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def joined_form(a: Any, b: Any) -> Form | None:
-    """The common form of two tensors; None where no value can be either.
+    """The common form of two tensors; None if no form fits both.
 
     Partitions must be alike but for their tensors.
     """

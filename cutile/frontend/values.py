@@ -1,7 +1,7 @@
 """Values of expressions, as the front end has them while it compiles a kernel.
 
 Compile-time values are plain Python objects: numbers, strings, tuples, dtypes, functions. A tile or scalar is a `Value`
-of the IR. All else is of a class below.
+of the IR. Every other value is of a class below.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cutile.ops.shape import Broadcast, Permute, Reshape
 
 
 class Described:
-    """Base of values whose class is in another module, and tells its own description."""
+    """Base of values whose class is in another module, and has its own description."""
 
     @property
     def description(self) -> str:
@@ -60,7 +60,7 @@ class PartitionRef:
         shape: the shape of a tile, in the order of its axes.
         padding: the elements that loads give past the edges, as the word of a `padding` marker.
         order: axis `k` of a tile is axis `order[k]` of the tensor; None where the axes are in order.
-        steps: elements from tile to tile, in the order of the tile's axes; None for the tile's extents.
+        steps: elements from one tile to the next, in the order of the tile's axes; None for the tile's extents.
         writes: "" for reading only; "own" for the block's own tile, where indices count from 0; "full" for the tensor.
     """
 
@@ -226,23 +226,31 @@ def items_of(value: Any) -> tuple[Any, ...]:
 
 
 class ListItems(tuple[Any, ...]):
-    """A list's items, with the frames and names that hold it.
+    """A list's items, with the frames and names, and the containers, that hold it.
 
-    Nothing in a kernel changes. `+=` of Python's changes a list for all names, so it is refused where there are more.
+    Nothing in a kernel changes. Python's `+=` changes a list under all of its names, so it is refused if there are
+    several.
     """
 
     def __init__(self, _items: Iterable[Any] = (), /) -> None:
         self.holders: set[tuple[int, str]] = set()
 
 
+def hold_items(items: Iterable[Any], container: object) -> None:
+    """Note that a container holds the lists among its items."""
+    for item in items:
+        if isinstance(item, ListItems):
+            item.holders.add((id(container), "an item"))
+
+
 class IteratorItems(tuple[Any, ...]):
     """The items of an iterator: of a generator, `zip`, `enumerate`, `reversed`.
 
-    Python goes through it once.
+    Python can go through it only once.
 
     Attributes:
-        origin: the frame that made it, and the loop around.
-        used: the place that went through it; None before.
+        origin: the frame that made it, and the loop around that place.
+        used: the place that went through it; None if there was none yet.
     """
 
     origin: tuple[Any, Any] = (None, None)
@@ -324,8 +332,8 @@ def converted(value: Any, dtype: str, name: str = "tile") -> str:
 def meeting(first: Value, second: Value, weak: bool) -> str:
     """The remedy where dtypes meet: convert to the dtype that loses least.
 
-    Floats come before integers, and more bits before fewer. But the author chose no dtype for a `weak` second one: of
-    integers it takes that of the first.
+    Floats come before integers, and more bits before fewer. But the author chose no dtype for a `weak` second value: of
+    two integers, it takes the first one's dtype.
     """
     if weak and first.tile.dtype.is_integer and second.tile.dtype.is_integer:
         dtype = first.tile.dtype.name
@@ -336,7 +344,8 @@ def meeting(first: Value, second: Value, weak: bool) -> str:
         key=lambda each: (each.tile.dtype.kind == "float", each.tile.dtype.kind != "bool", each.tile.dtype.bits),
     )
     a, b = low.tile.dtype, high.tile.dtype
-    name = "one" if a.kind == b.kind and a.bits == b.bits else f"the tile of {a}"  # of i32 and f32 say which
+    # Of equal kinds and widths, neither is the one to convert.
+    name = "one" if a.kind == b.kind and a.bits == b.bits else f"the tile of {a}"
     return f"Convert {f'the {noun(low)}' if low.tile.is_scalar else name}: {converted(low, b.__name__)}."
 
 
@@ -367,15 +376,15 @@ def to_tile(value: Any) -> str:
 
 _MOVES = (Broadcast, Reshape, Permute)
 _ROUND_ALIKE = (*_MOVES, Select, Neg, Abs, Max, Min)
-"""Operations that give the same number before rounding to nearest as behind it."""
+"""Operations that may be exchanged with rounding to nearest: both orders give the same number."""
 
 _KEEP_BARE = (*_ROUND_ALIKE, Add, Sub, Mul, Div)
-"""Operations whose results are as bare as their operands."""
+"""Operations whose result is bare if their operands are."""
 
 
 @dataclass(frozen=True)
 class _Choice:
-    """One of two numbers, which an `if` decides when the kernel runs."""
+    """One of two numbers; an `if` chooses it when the kernel runs."""
 
     condition: Value
     then: float
@@ -383,11 +392,11 @@ class _Choice:
 
 
 class Bare:
-    """Bare floats: f32 values of Python's floats, where nothing written says f32.
+    """Bare floats: f32 values of Python's floats, whose dtype nobody wrote.
 
     A conversion to another dtype does not convert the f32. It rounds the numbers as they were written, once:
-    `ct.broadcast(math.pi, shape).astype(ct.f64)` is pi to 53 bits. Arithmetic on bare floats is computed anew in f64
-    for an f64 alone; for other dtypes it is that of f32.
+    `ct.broadcast(math.pi, shape).astype(ct.f64)` is pi to 53 bits. A conversion to f64 also repeats the arithmetic on
+    bare floats in f64. Conversions to other dtypes take the result in f32.
     """
 
     def __init__(self) -> None:
@@ -404,7 +413,7 @@ class Bare:
             self._origins[value] = _Choice(condition, then, orelse)
 
     def _number(self, side: Any) -> float | None:
-        """A side of an `if` as a number; None for what is no number, or not known now."""
+        """A side of an `if` as a number; None if it is none, or not known now."""
         origin = self._origins.get(side) if isinstance(side, Value) else side
         number: Any = origin.value if isinstance(origin, Constant) else origin
         return float(number) if type(number) in (int, float) else None
@@ -426,23 +435,24 @@ class Bare:
         return self._anew(conversion.x, conversion, emit, {})
 
     def _rounds_once(self, value: Value, conversion: Convert, answers: dict[Value, bool]) -> bool:
-        """Whether the conversion may be that of the numbers behind a bare float.
+        """Whether the numbers that a bare float is made of may be converted in its place.
 
         Args:
             value: the bare float.
             conversion: its conversion.
-            answers: those given before, by value.
+            answers: the answers so far, by value.
         """
         if value not in answers:
             dtype, op = conversion.dtype, self._origins[value]
             if isinstance(op, Constant):
-                answers[value] = dtype is not f4e2m1fnx2  # pairs, whose error names f32
+                answers[value] = dtype is not f4e2m1fnx2  # `Convert` refuses a dtype of pairs, and names f32
             elif isinstance(op, _Choice):
                 answers[value] = dtype.computes
             elif isinstance(op, Convert):
                 answers[value] = dtype.is_float  # an integer of another width would take the low bits
             else:
-                # Directed roundings differ behind a sign, and dtypes that are only stored have no arithmetic.
+                # A directed rounding gives another number after a change of sign than before it. Dtypes that are only
+                # stored have no arithmetic.
                 is_alike = dtype.is_float and dtype.computes and conversion.rounding is None
                 kinds = _KEEP_BARE if dtype is f64 else _ROUND_ALIKE if is_alike else _MOVES
                 floats = filter(_is_f32, op.operands)
@@ -454,7 +464,7 @@ class Bare:
     def _anew(
         self, value: Value, conversion: Convert, emit: Callable[[Op], Value], values: dict[Value, Value]
     ) -> Value:
-        """A bare float in the conversion's dtype, of the numbers as written."""
+        """A bare float in the conversion's dtype, computed from the numbers as written."""
         if value not in values:
             dtype, rounding, op = conversion.dtype, conversion.rounding, self._origins[value]
             if isinstance(op, Constant):

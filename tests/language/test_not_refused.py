@@ -46,6 +46,33 @@ def test_a_name_that_a_loop_overwrites_may_have_been_anything(before: str, loop:
         assert np.all(y == 9), backend
 
 
+@pytest.mark.parametrize(
+    "inner",
+    ["f = lambda t: t", "f = lambda: (t := 1.0)", "def f():\n        t = 1.0\n        return lambda: t"],
+)
+def test_an_inner_function_may_have_a_name_that_a_loop_overwrites(inner: str) -> None:
+    text = f"def own(y: Mut, n: i32):\n    t = (1, 2)\n    {inner}\n    for j in range(n):\n        t = y.load()\n"
+    y = np.ones(4, np.float32)
+    launch(kernel(f"{text}        y.store(t * 3)\n"), (y, (4,)), 2, backend="reference")
+    assert np.all(y == 9)
+
+
+@pytest.mark.parametrize(
+    "reads",
+    [
+        "def f():\n        return t[0]\n    for j in range(n):\n        y.store(y.load() + f())",
+        "f = lambda: (lambda: t[0])()\n    for j in range(n):\n        y.store(y.load() + f())",
+        "for j in range(n):\n        sum([1 for t in range(3)])\n        y.store(y.load() + t[0])",
+        "for j in range(n):\n        u = (t := (3, 4))[0] if j == 0 else 0\n        y.store(y.load() + t[0])",
+    ],
+)
+def test_a_loop_that_reads_the_value_of_its_last_turn_is_refused_where_its_type_changes(reads: str) -> None:
+    """Such a loop was compiled with the value from before it in every turn."""
+    text = f"def read(y: Mut, n: i32):\n    t = (1, 2)\n    {reads}\n        t = (9, 8, 7)\n"
+    with pytest.raises(ct.KernelTypeError, match="'t' changes its type in the loop"):
+        launch(kernel(text), (np.ones(4, np.float32), (4,)), 3, backend="reference")
+
+
 def test_a_loop_that_runs_passes_on_what_it_made_of_the_name() -> None:
     y = np.ones(4, np.float32)
     passed = kernel(

@@ -420,6 +420,29 @@ def test_isinstance_tells_what_a_parameter_is_annotated_with() -> None:
         assert result(told(part(), api.ones((8,)).sync())).tolist() == [4321.0] * 8
 
 
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_patterns_of_classes_match_numbers_of_the_run_time(backend: str) -> None:
+    """`case int():` matched constants alone, although `isinstance(x.shape[0], int)` was true."""
+    text = """
+def matched(y: Mut, x: Tensor, n: i32):
+    k = 0
+    for value in (x.shape[0], x.shape[0] / 2, n, 3, 0.5):
+        match value:
+            case int(size) if size > 5:
+                k = 10 * k + 1
+            case int():
+                k = 10 * k + 2
+            case float():
+                k = 10 * k + 3
+            case _:
+                k = 10 * k + 4
+    y.store(y.load() + k)
+"""
+    with on(backend):
+        op = kernel(text)(part(), api.ones((8,)).sync(), 7)
+        assert result(op).tolist() == [13423.0] * 8
+
+
 FOLDED = (
     "functools.reduce(lambda a, c: a * t + c, TABLE, t)",
     "functools.reduce(operator.add, [t, t * 2.0, t * t])",

@@ -1,4 +1,4 @@
-"""What calls mean, one file per family of operations.
+"""Handlers of calls, one file per family of operations.
 
-Handlers that check arguments and emit operations.
+A handler checks the arguments, and emits operations.
 """

@@ -173,7 +173,7 @@ def _joined(frame: Frame, x: Value, parts: int, bits: int, word: DTypeLike) -> V
     """
     *outer, last = x.tile.shape
     shape = (*outer, last // parts, parts)
-    carrier = u64 if word is u64 else u32  # in which the parts are shifted to their places and added up
+    carrier = u64 if word is u64 else u32  # the parts are shifted and added up in it
     wide = _converted(frame, _reshaped(frame, x, shape), carrier)
     scale = frame.emit(Mul(x=wide, y=_powers(frame, carrier, shape, bits)))
     total = frame.emit(ReduceSum(x=scale, axis=len(shape) - 1))  # a sum is an `or`: no two parts have a bit in common
@@ -252,7 +252,7 @@ def _one_axis(frame: Frame, tile: Value, what: str) -> int:
 
 
 def _shaped(handler: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """The method: as the function, with the shape of the result where it is said."""
+    """The method of a function; it also takes the shape of the result."""
 
     def method(frame: Frame, x: Any, shape: Any = None) -> Any:
         value = handler(frame, x)

@@ -85,7 +85,7 @@ def iota(frame: Frame, shape: Any, dtype: Any = i32, start: Any = 0, step: Any =
 # Of Philox 4x32-10.
 ROUNDS = 10
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-WEYL = (0x9E3779B9, 0xBB67AE85)  # added to the key from round to round: the golden ratio, and sqrt(3) - 1
+WEYL = (0x9E3779B9, 0xBB67AE85)  # added to the key in each round: 2**32 times the golden ratio - 1, and sqrt(3) - 1
 MASK = 0xFFFFFFFF
 
 TURN = 1.46291807926715968105e-9
@@ -114,7 +114,7 @@ def _words(ct: Language, value: Any, name: str, what: str) -> Words:
 
 
 def _word(ct: Language, number: Any) -> Term:
-    """A word as a term, also of a number that stands beside no tile."""
+    """A word as a term; a number becomes a scalar of u32."""
     return number if isinstance(number, Term) else ct.term(number, u32)
 
 
@@ -130,7 +130,7 @@ def _plus(word: Any, number: int) -> Any:
 
 
 def _xor(ct: Language, *words: Any) -> Any:
-    """Numbers first, so that what is known now costs nothing."""
+    """The exclusive or of words; that of numbers is computed now."""
     numbers = 0
     terms: list[Term] = []
     for word in words:
@@ -183,7 +183,7 @@ def rand(ct: Language, seed: Any, counter: Any, subsequence: Any = 0) -> Any:
 
 @composed
 def randn(ct: Language, seed: Any, counter: Any, subsequence: Any = 0) -> Any:
-    # The transform of Box and Muller. Half a step is added, so that the logarithm is finite.
+    # The Box-Muller transform. Half a step is added, so that the logarithm is finite.
     first, second, _, _ = _blocks(ct, seed, counter, subsequence, "randn")
     above_zero = first.astype(f32) * 2.0**-32 + 2.0**-33
     angle = second.astype(f32) * TURN + TURN / 2
@@ -206,5 +206,6 @@ def randint(ct: Language, seed: Any, counter: Any, low: Any, high: Any, subseque
         ct.frame.type_error(f"randint: there is no number from {low} to below {high}", remedy="low is below high.")
     first, last = bounds
     word = _blocks(ct, seed, counter, subsequence, "randint")[0]
-    # The upper word of the product with the number of values is a multiplication of a fraction in [0, 1) by it.
+    # A word over 2**32 is a fraction in [0, 1). The upper word of a product is the fraction times the number of values,
+    # rounded down.
     return ct.mulhii(word, (last - first).astype(u32)).astype(i32) + first

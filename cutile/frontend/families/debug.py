@@ -29,7 +29,7 @@ class Text(Described):
     """An f-string with values that are known only when the kernel runs.
 
     Attributes:
-        pieces: the text before, between and behind the values; one more than there are values.
+        pieces: the text before, between and after the values; one more than there are values.
         specs: the `%` format of each value.
     """
 
@@ -53,7 +53,7 @@ def _constant(text: str) -> Text:
 
 
 def _text(frame: Frame, value: Any, spec: str = "") -> Text:
-    """A value as text, which may have values that only run time knows."""
+    """A value as text, with places for values that only run time knows."""
     value = plain(value)
     if isinstance(value, Text) and not spec:
         return value
@@ -153,6 +153,7 @@ def _print(frame: Frame, *values: Any, sep: Any = " ", end: Any = "\n") -> None:
 
 BUILTINS[print] = _print
 
+# Doubled brackets, a placeholder with or without a format, or a lone bracket.
 _PLACE = r"\{\{|\}\}|\{(?::([^{}]*))?\}|[{}]"
 
 
@@ -202,7 +203,7 @@ def print_tko(frame: Frame, format: Any, *values: Any, token: Any = None) -> Any
 
 
 def constant_text(message: Any) -> str:
-    """A message as text behind a colon, with dots for values that only run time knows."""
+    """A message as text after a colon, with dots for values that only run time knows."""
     if not isinstance(message, Text):
         words = message if is_number(message) or isinstance(message, str) else describe(message)
         return "" if message is None or message == "" else f": {words}"

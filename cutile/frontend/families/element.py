@@ -65,7 +65,7 @@ class Elements:
 
     @property
     def shape(self) -> Shape:
-        """The lanes."""
+        """The shape of the lanes."""
         return self.mask.tile.shape
 
 
@@ -87,8 +87,8 @@ def elements_of(
     Elements outside of the tensor are masked off.
 
     Args:
-        every: for the interpreter's check. True: each index outside is most likely a mistake. False: only indices that
-            are all outside are, since padding may be meant. None: no check, for a tile whose index was checked.
+        every: which indices the interpreter requires in the tensor. True: every one, since one outside is most likely a
+            mistake. False: at least one, since padding may be meant. None: none, for a tile whose index was checked.
     """
     shape = broadcast_shape(frame, [each.tile.shape for each in index] + _shapes(mask), what)
     within = own_mask = None if mask is None else mask_of(frame, mask, shape, what)
@@ -194,7 +194,7 @@ def scatter(
 
 
 def written(frame: Frame, y: Any, what: str) -> Value:
-    """The tensor behind something that the kernel may write."""
+    """The tensor of a value that the kernel may write."""
     tensor = tensor_of(frame, y, what)
     if is_constant(tensor) or not (frame.unsafe or is_written(frame, tensor)):
         frame.type_error(

@@ -17,6 +17,7 @@ from cutile.frontend.operators import (
     broadcast_to,
     is_number,
     narrowed,
+    truth,
     unify,
     widened,
 )
@@ -94,7 +95,7 @@ def clamp(ct: Language, x: Any, low: Any, high: Any) -> Any:
                 ct.frame.type_error(what, remedy=to_tile(number))
         return min(max(x, low), high)
     floats = any(each.dtype.is_float if isinstance(each, Term) else isinstance(each, float) for each in numbers)
-    if floats:  # as NumPy has it: what is NaN stays NaN
+    if floats:  # as in NumPy, NaN stays NaN
         return ct.minf(ct.maxf(x, low, nan=True), high, nan=True)
     return ct.min_tile(ct.max_tile(x, low), high)
 
@@ -111,14 +112,14 @@ OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "l
 
 
 def _ordered(frame: Frame, predicate: str, x: Value, y: Value) -> Value:
-    """A comparison that is false where either is NaN, as all of IEEE's but `!=` are."""
+    """A comparison that is false where either is NaN, as IEEE 754's all but `!=` are."""
     if predicate == "ne" and x.tile.dtype.is_float:
         less, greater = frame.emit(compare.Lt(x=x, y=y)), frame.emit(compare.Gt(x=x, y=y))
         return frame.emit(arith.Or(x=less, y=greater))
     return frame.emit(PREDICATES[predicate](x=x, y=y))
 
 
-def _named(predicate: str) -> None:
+def _register_comparison(predicate: str) -> None:
     name = f"{predicate}_tile"
 
     def handler(frame: Frame, x: Any, y: Any) -> Any:
@@ -129,7 +130,7 @@ def _named(predicate: str) -> None:
 
 
 for _predicate in PREDICATES:
-    _named(_predicate)
+    _register_comparison(_predicate)
 
 
 @operation
@@ -153,7 +154,7 @@ def cmpf(frame: Frame, x: Any, y: Any, predicate: Any, cmp_ordering: Any = marke
 @operation
 def select(frame: Frame, condition: Any, x: Any, y: Any) -> Any:
     if not is_tile(condition):
-        return x if condition else y
+        return x if truth(frame, condition) else y
     if not condition.tile.dtype.is_bool:
         frame.type_error(
             f"select: the condition must be a tile of bools, got {describe(condition)}",
@@ -190,20 +191,20 @@ def isfinite(ct: Language, x: Term) -> Any:
 
 @composed
 def sigmoid(ct: Language, x: Term) -> Any:
-    # Of the absolute value: the exponential is at most 1, and a small result keeps its precision.
+    # The exponential of -|x| is at most 1, and a small result keeps its precision.
     small = ct.exp(-abs(x))
     return ct.select(x < 0, small, 1.0) / (small + 1.0)
 
 
 @composed
 def logaddexp(ct: Language, x: Term, y: Term) -> Any:
-    # Equal infinities have no difference.
+    # The difference of equal infinities would be NaN.
     distance = ct.select(x == y, 0.0, abs(x - y))
     return ct.maxf(x, y, nan=True) + ct.log1p(ct.exp(-distance))
 
 
 BITS: dict[int, DTypeLike] = {16: u16, 32: u32, 64: u64}
-"""The unsigned integers by their bits."""
+"""The unsigned integers by their number of bits."""
 
 
 @composed_of_bits

@@ -39,7 +39,7 @@ def block_index(frame: Frame, axis: int) -> Value:
 def own_index(frame: Frame, mut: Value) -> tuple[Any, ...]:
     """The index of this tile block's own tile of a `Mut`, one number per axis.
 
-    A grid has three axes: the third one goes through the tiles along all further axes, the last of them fastest.
+    A grid has three axes. The third one counts the tiles along all remaining axes; the last axis changes fastest.
     """
     rank = mut.mut.rank
     if rank <= GRID_AXES:

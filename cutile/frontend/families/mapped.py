@@ -5,12 +5,12 @@ order; the trailing two, of `nM x nN` tiles, are in the order of groups. With a 
 
     band = GM * nN     a band of GM rows of tiles; the last may have fewer
     g, r = t // band, t % band
-    first = g * GM;  rows = min(nM - first, GM)
-    gn = r // (rows * GN), q = r % (rows * GN)      a column group: GN columns of the band's rows
-    m = first + q % rows;  n = gn * GN + q // rows  within it, down the rows first
+    first = g * GM;  size = min(nM - first, GM)     the band's first row, and its number of rows
+    gn = r // (size * GN), q = r % (size * GN)      a column group: GN columns of the band's rows
+    m = first + q % size;  n = gn * GN + q // size  within it, down the rows first
 
-A map of 1 along both is row-major order. An axis whose map is 0 is OWNED: the stream leaves it out, and its item owns
-all tiles along it. No two blocks mint the same index, so that no two write one tile.
+A map of 1 along both is row-major order. An axis whose map is 0 is OWNED: the stream leaves it out, and each of its
+items owns all tiles along it. No two blocks mint the same index, so that no two write one tile.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class OwnedRange(Range):
 
     def mint(self, frame: Frame, position: Value) -> IndexComponent:
         """The component at a position."""
-        whole = AssumeWithin(x=position, low=_scalar(frame, self.start), high=_scalar(frame, self.stop), reached=True)
-        return IndexComponent(frame.emit(whole), self.axis, self.owners, None)
+        index = AssumeWithin(x=position, low=_scalar(frame, self.start), high=_scalar(frame, self.stop), reached=True)
+        return IndexComponent(frame.emit(index), self.axis, self.owners, None)
 
 
 TILES = Interval(0, I32.high)
@@ -82,7 +82,7 @@ def _scalar(frame: Frame, value: Any) -> Value:
 class _Stream:
     """The tiles that a loop goes over.
 
-    Along axis `k` these are `counts[k]` tiles from `starts[k]` on.
+    Along axis `k` these are the `counts[k]` tiles from `starts[k]` on.
 
     Attributes:
         owners: the mapped partitions that share the stream.
@@ -105,6 +105,7 @@ class _Stream:
         return MintedRange(block, total, blocks, self)
 
     def mint(self, frame: Frame, position: Value) -> PartitionIndex:
+        """The index at a position."""
         rank = len(self.map)
         streamed = [1 if self.map[axis] == OWNED else self.counts[axis] for axis in range(rank)]
         rest: Any = position
@@ -125,7 +126,10 @@ class _Stream:
         return PartitionIndex(self, self.owners, tuple(coords))
 
     def _pair(self, frame: Frame, t: Any, rows: Any, columns: Any) -> list[Any]:
-        """The two trailing coordinates."""
+        """The two trailing coordinates of the position `t` in `rows` x `columns` tiles.
+
+        The names are those of the module's docstring.
+        """
 
         def of(kind: type[ast.AST], x: Any, y: Any) -> Any:
             return _within_stream(frame, kind, x, y)
@@ -148,6 +152,7 @@ class _Stream:
         return [m, of(ast.Add, of(ast.Mult, gn, group_columns), of(ast.FloorDiv, q, size))]
 
     def _placed(self, frame: Frame, axis: int, value: Any) -> Value:
+        """A coordinate in the stream as one in the partition, assumed to lie within."""
         start, count = self.starts[axis], self.counts[axis]
         placed = _scalar(frame, _within_stream(frame, ast.Add, value, start))
         low, high = _scalar(frame, start), _scalar(frame, _within_stream(frame, ast.Add, start, count))
@@ -222,6 +227,7 @@ def _iter_indices_with(frame: Frame, self: MappedRef, other: Any) -> Any:
 
 
 def _within(frame: Frame, z: MappedRef, ranges: Any, owners: tuple[Value, ...], what: str) -> MintedRange:
+    """The positions of a part of the tiles: (start, length) in tiles for each axis."""
     rank = len(_map(z))
     items = items_of(ranges) if isinstance(ranges, tuple) else ()
     if len(items) != rank or any(not isinstance(each, tuple) or len(items_of(each)) != 2 for each in items):

@@ -94,7 +94,7 @@ def extent(frame: Frame, value: Value, axis: int) -> Any:
 def tiles_along(frame: Frame, length: Any, tile: Any) -> Any:
     """`length / tile` rounded up, for a length of at least 0.
 
-    One division, which cannot overflow for real lengths.
+    The sum does not overflow, since it gets as many bits as its interval needs (`plain_numbers.py`).
     """
     if isinstance(length, int):
         return -(-length // tile)

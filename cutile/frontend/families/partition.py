@@ -145,7 +145,7 @@ def get_index_space_shape(frame: Frame, view: Any) -> Any:
 
 
 def count_of(frame: Frame, part: PartitionRef, axis: int) -> Any:
-    """How many tiles there are along an axis of a partition's tiles."""
+    """How many tiles a partition has along an axis of its tiles."""
     step = (part.steps or part.shape)[axis]
     if isinstance(part, WindowRef):
         return window_count(frame, part, axis)
@@ -162,8 +162,8 @@ def window_count(frame: Frame, part: WindowRef, axis: int) -> Any:
 def loadable_windows(frame: Frame, part: WindowRef, axis: int) -> Any:
     """How many windows may be loaded along an axis of a tile.
 
-    These are no fewer than without `starts`, so that each tile of a tensor has its window: where the last tile has one
-    element, a window that begins an element behind it is all padding.
+    They are no fewer than without `starts`, so that each tile of a tensor has its window. If the last tile has one
+    element and windows start at 1, the last window is all padding.
     """
     return _windows_from(frame, part, axis, min(part.starts[axis], 0))
 
@@ -211,7 +211,7 @@ class Place:
 
     def __init__(self, frame: Frame, part: PartitionRef, index: tuple[Value, ...]) -> None:
         order = part.order or tuple(range(len(index)))
-        where = [order.index(axis) for axis in range(len(order))]
+        where = [order.index(axis) for axis in range(len(order))]  # the tile's axis, for each axis of the tensor
         self.shape = tuple(part.shape[axis] for axis in where)
         steps = part.steps or part.shape
         self.steps = tuple(steps[axis] for axis in where)
@@ -222,9 +222,13 @@ class Place:
             self._enter_own_tile(frame, part.value.mut.tile, own_index(frame, part.value) if folded else None)
 
     def _enter_own_tile(self, frame: Frame, tile: tuple[int, ...], own: tuple[Any, ...] | None) -> None:
-        """Count indices from the begin of this block's own tile.
+        """Count indices from the beginning of this block's own tile.
 
         The step is a common divisor, so that own tiles and nested tiles all begin at multiples of it.
+
+        Args:
+            tile: the shape of the block's own tile.
+            own: the index of the block's own tile; None if that is the block's index along each axis.
         """
         for axis, (outer, nested) in enumerate(zip(tile, self.steps, strict=True)):
             block = block_index(frame, axis) if own is None else own[axis]
@@ -242,6 +246,7 @@ class Place:
 
     @property
     def operands(self) -> tuple[Value, ...]:
+        """The index and the limits, as operands of an access."""
         return (*self.index, *self.limits.values())
 
 
@@ -270,7 +275,7 @@ def load(
 ) -> Value:
     """The tile at an index.
 
-    `latency` and `bulk` are hints, which plans for loops look at.
+    `latency` (iterations that it may begin ahead) and `bulk` (whether TMA may do it) are hints to the backends.
     """
     place = place_of(frame, part, index, what, checked=checked)
     plain = place.steps == place.shape and not place.limits and part.padding in ("zero", "none")
@@ -295,7 +300,7 @@ def load(
 def store(
     frame: Frame, part: PartitionRef, value: Any, index: Any, what: str, *, checked: bool = True, bulk: bool = True
 ) -> None:
-    """Write the tile at an index. `bulk` is a hint: whether TMA may do it."""
+    """Write the tile at an index; `bulk` is a hint: whether TMA may do it."""
     require_written(frame, part, what)
     place = place_of(frame, part, index, what, checked=checked)
     tile = as_it_lies(frame, part, stored_tile(frame, part, value, what))

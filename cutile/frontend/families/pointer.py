@@ -200,7 +200,7 @@ def ptr_to_ptr(frame: Frame, pointers: Any, dtype: Any) -> Any:
 def _pad_of(frame: Frame, pad: Any, dtype: DTypeLike, shape: Shape, what: str) -> Value:
     if isinstance(pad, markers.padding):
         pad = _PADDING[pad.value]
-    if not dtype.is_float and pad in (None, 0):
+    if not dtype.is_float and pad in (None, 0):  # 0.0 is no integer, and 0 is no bool
         pad = False if dtype is bool_ else 0
     return lanes_of(frame, 0 if pad is None else pad, dtype, shape, f"{what}: the padding")
 

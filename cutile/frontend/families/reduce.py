@@ -27,7 +27,7 @@ from cutile.ops.shape import Reshape
 def _reduced_along(
     frame: Frame, tile: Value, axes: tuple[int, ...], keepdims: bool, step: Callable[[Value, int], Value]
 ) -> Value:
-    """A tile reduced along axes, the last one first, so that elements stay in order."""
+    """A tile reduced along axes: the last first, so that others keep their numbers."""
     shape = tile.tile.shape
     for axis in reversed(axes):
         tile = step(tile, axis)
@@ -36,6 +36,7 @@ def _reduced_along(
 
 
 def _register() -> None:
+    """Register the reductions by operations: sums and products, then extremes."""
     for op in (ReduceSum, ReduceProd):
 
         def reduction(frame: Frame, x: Any, axis: Any = None, keepdims: Any = False, *, op: Any = op) -> Any:
@@ -43,7 +44,7 @@ def _register() -> None:
             axes = axes_of(frame, axis, len(tile.tile.shape), op.name)
             keep = flag_of(frame, keepdims, f"{op.name}: keepdims")
             dtype = tile.tile.dtype
-            # f16 and bf16 are added up in f32. Along several axes it is converted here, to be rounded only once.
+            # f16 and bf16 are added up in f32. Along several axes the tile is converted here, to be rounded once.
             widened = len(axes) > 1 and dtype.is_float and dtype.bits < 32
             wide = frame.emit(Convert(x=tile, dtype=f32)) if widened else tile
             result = _reduced_along(frame, wide, axes, keep, lambda x, axis: frame.emit(op(x=x, axis=axis)))
@@ -77,9 +78,9 @@ _register()
 
 
 def _any_or_all(frame: Frame, x: Any, axis: Any, keepdims: Any, what: str) -> Any:
-    """`x.any()` and `x.all()`: the largest and the least, of 1 for True, 0 for False."""
+    """`x.any()` and `x.all()`: the largest and the least of the flags, as 0 and 1."""
     ct, op = Language(frame), "reduce_max" if what == "any" else "reduce_min"
-    axes_of(frame, axis, len(x.tile.shape), f".{what}")
+    axes_of(frame, axis, len(x.tile.shape), f".{what}")  # so that an error names the method
     flags = Term(frame, x) if x.tile.dtype.is_bool else Term(frame, x) != ct.term(0, x.tile.dtype)
     return value_of(getattr(ct, op)(flags.astype(i32), axis, keepdims=keepdims) == 1)
 
@@ -153,13 +154,13 @@ def scan(frame: Frame, x: Any, axis: Any, reverse: Any, identity: Any, function:
 
 
 def _running(frame: Frame, tile: Value, axis: Any, backward: bool, identity: Any, op: type[Op], what: str) -> Value:
-    """Running results of an operation of two elements."""
+    """Running results of an operation on two elements."""
 
     def step(frame: Frame, a: Any, b: Any) -> Any:
         nan = {"nan": True} if op is arith.Max and a.tile.dtype.is_float else {}
         return frame.emit(op(x=a, y=b, **nan))
 
-    step.in_front_end = True  # type: ignore[attr-defined]
+    step.in_front_end = True  # type: ignore[attr-defined]  # `_body` calls it with the frame
     where = axis_of(frame, axis, len(tile.tile.shape), what)
     return _folded(frame, Scan, [tile], where, (identity,), step, False, reverse=backward)[0]
 
@@ -169,7 +170,7 @@ _IDENTITIES: dict[type[Op], int] = {arith.Add: 0, arith.Mul: 1}
 
 
 def _running_by(name: str, op: type[Op]) -> Handler:
-    """The handler of running results of an operation."""
+    """A handler that computes running results of an operation."""
 
     def running(frame: Frame, x: Any, axis: Any, reverse: Any = False) -> Any:
         tile = tile_of(frame, x, name)
@@ -179,7 +180,7 @@ def _running_by(name: str, op: type[Op]) -> Handler:
             frame.type_error(f"{name}: expected numbers, got {tile.type}", remedy="Convert it: x.astype(ct.i32).")
         lowest = float("-inf") if dtype.is_float else dtype.min
         identity = _IDENTITIES.get(op, lowest)
-        # Sums and products of f16 and bf16 run in f32; the larger of two numbers is one of them.
+        # Sums and products of f16 and bf16 run in f32. A maximum is one of its operands: it is not rounded.
         widened = dtype.is_float and dtype.bits < 32 and op is not arith.Max
         wide = frame.emit(Convert(x=tile, dtype=f32)) if widened else tile
         total = _running(frame, wide, axis, flag_of(frame, reverse, f"{name}: reverse"), identity, op, name)
@@ -205,7 +206,7 @@ OPERATIONS["cummax"] = _running_by("cummax", arith.Max)
 
 
 def _operands(frame: Frame, name: str, x: Any, identity: Any) -> tuple[list[Value], tuple[Any, ...]]:
-    """The tiles that are folded together, brought to one shape, and a number for each."""
+    """The tiles to fold together, brought to one shape, and the identity of each."""
     together = isinstance(x, tuple)
     tiles = [tile_of(frame, each, name) for each in (items_of(x) if together else (x,))]
     if not tiles:
@@ -236,7 +237,8 @@ def _folded(
 ) -> list[Value]:
     """Tiles of one shape folded together along an axis.
 
-    `dropped` has the axes behind this one along which the tiles were folded before.
+    `together`: whether the function takes and returns tuples, of one scalar for each tile.
+    `dropped` has the later axes, along which the tiles were folded already.
     """
     shape = tiles[0].tile.shape
     body, outside = _body(frame, op.name, [tile.tile.with_shape(()) for tile in tiles], function, together)
@@ -284,7 +286,7 @@ def _body(
 ) -> tuple[Block, tuple[Value, ...]]:
     """The function as a block of element-wise operations; branches become selections.
 
-    Returns the block, and the kernel's values that it reads. The block has arguments for these behind the others.
+    Returns the block, and the kernel's values that it reads. `_with_outside` says which arguments the block has then.
     """
     arguments = [Value(scalar, stem) for stem in ("a", "b") for scalar in scalars]
     count = len(scalars)
@@ -391,6 +393,7 @@ def _refuse_outside(frame: Frame, name: str, value: Value) -> NoReturn:
 
 
 def _flatten(frame: Frame, name: str, block: Block, builder: Builder, copies: dict[Value, Value]) -> None:
+    """Copy a block's operations without branches; `copies` has the copy of each value."""
     for op in block.operations:
         if isinstance(op, Yield):
             return

@@ -239,13 +239,11 @@ def insert(ct: Language, x: Any, part: Any, index: Any) -> Any:
         ct.frame.type_error(
             f"insert: the part must be of {tile.dtype}, got {piece.dtype}", remedy="Convert it: part.astype(x.dtype)."
         )
-    extraction = extract_op(
-        ct.frame, value_of(x), value_of(index), piece.shape, "insert"
-    )  # of the part that it replaces
-    extraction.infer()  # checks the shapes
-    # An element is within the part if the number of its part is the index, along each axis that has several parts.
+    replaced = extract_op(ct.frame, value_of(x), value_of(index), piece.shape, "insert")
+    replaced.infer()  # checks the shapes
+    # An element is replaced if the number of its part is the index, along each axis that has several parts.
     within: Any = None
-    for axis, (number, length, size) in enumerate(zip(extraction.index, tile.shape, piece.shape, strict=True)):
+    for axis, (number, length, size) in enumerate(zip(replaced.index, tile.shape, piece.shape, strict=True)):
         if length > size:
             shape = tuple(length if i == axis else 1 for i in range(len(tile.shape)))
             last = length // size - 1
@@ -253,7 +251,7 @@ def insert(ct: Language, x: Any, part: Any, index: Any) -> Any:
             within = here if within is None else within & here
     if within is None:
         return part
-    # The part stands at the place of every part, and is selected in one.
+    # The new part is repeated at the place of every part, and selected at one of them.
     pairs = tuple(zip(tile.shape, piece.shape, strict=True))
     split = ct.reshape(part, tuple(extent for _, size in pairs for extent in (1, size)))
     repeated = ct.broadcast(split, tuple(extent for length, size in pairs for extent in (length // size, size)))
@@ -286,7 +284,7 @@ def extract_op(frame: Frame, x: Any, index: Any, shape: Any, what: str) -> Extra
                 f"{what}: index {number} along axis {axis}; there are {length // size} parts of {size}",
                 remedy="The index counts in parts, from 0.",
             )
-    # A u64 stays one here. From 2**63 on its i64 would be negative, and clamped to the first part in place of the last.
+    # A u64 is not converted here. From 2**63 on its i64 would be negative, and clamped to the first part, not the last.
     scalars = [item if _is_u64(item) else index_scalar(frame, item, what) for item in map(plain, items)]
     for axis, (length, size) in enumerate(zip(tile.tile.shape, part, strict=True)):
         if scalars[axis].tile.dtype is not i32:

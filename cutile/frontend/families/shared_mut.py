@@ -31,7 +31,7 @@ def _partition_permuted(frame: Frame, self: SharedRef, shape: Any, dim_map: Any)
 
 
 def _pointer(frame: Frame, variable: DeviceVariable) -> PointerRef:
-    """Where the variable is."""
+    """A pointer to the variable."""
     return PointerRef(frame.address_of(variable), variable.dtype)
 
 

@@ -95,7 +95,7 @@ def _place(frame: Frame, name: str, x: Any, axis: Any, keepdims: Any) -> Value:
     fold = Fold(
         tiles=(tile, places),
         axis=where,
-        identities=(worst, shape[where]),
+        identities=(worst, shape[where]),  # a place after all others, so that it loses ties
         body=_better(tile.tile.with_shape(()), Gt if name == "argmax" else Lt),
     )
     place = frame.builder.add(fold).results[1]

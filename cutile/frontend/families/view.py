@@ -184,7 +184,7 @@ def _slice(frame: Frame, self: TensorRef, axis: Any, start: Any = None, stop: An
     constants = [each is None or (isinstance(each, int) and not isinstance(each, bool)) for each in (start, stop)]
     first, last, _ = slice(start, stop).indices(whole_extent or 0) if all(constants) else (0, 0, 1)
     length: int | None = last - first
-    if length > 0:  # a constant extent is above 0: an empty slice is one that run time finds empty
+    if length > 0:  # constant bounds with elements between them; the extent of an empty slice is a scalar
         begin = materialize(frame, first, i64)
         new_extent = materialize(frame, length, i32)
     else:
@@ -221,7 +221,7 @@ def _bound(frame: Frame, value: Any, extent: Value) -> Value:
         )
     least = interval_of(frame, value).low if isinstance(value, int) or is_whole(frame, value) else -1
     if is_tile(value) and value.tile.dtype is u64:
-        # Clamped ahead of `wide`, which makes numbers from 2**63 on negative.
+        # Clamped before `wide`, which makes numbers from 2**63 on negative.
         value = frame.emit(Min(x=value, y=frame.emit(Convert(x=extent, dtype=u64))))
     bound = wide(frame, value, "slice")
     zero = materialize(frame, 0, i64)
@@ -335,17 +335,17 @@ def _load(frame: Frame, view: Any, index: Any, what: str, order: Any, scope: Any
     """
     part = _partition(frame, view, what)
     bulk = marker_of(frame, through, tma, what) is tma.ENABLED
-    marker = ordering_of(frame, order, what, stores=False)
+    word = ordering_of(frame, order, what, stores=False)
     scope_of(frame, scope, what)
-    by_address = isinstance(part, WindowRef) or marker != "weak"
+    by_address = isinstance(part, WindowRef) or word != "weak"
     iterations = latency_of(frame, latency, what, BY_ADDRESS if by_address else "")
     if isinstance(part, WindowRef):
-        if marker != "weak":
+        if word != "weak":
             frame.type_error(f"{what}: windows with starts are loaded WEAK", remedy="Leave the ordering out.")
         return _load_window(frame, part, index)
-    if marker == "weak":
+    if word == "weak":
         return load(frame, part, index, what, latency=iterations, bulk=bulk)
-    return _load_ordered(frame, part, index, what, marker, scope)
+    return _load_ordered(frame, part, index, what, word, scope)
 
 
 def _partition(frame: Frame, view: Any, what: str) -> PartitionRef:
@@ -395,19 +395,19 @@ def store_view_tko(
     part = _partition(frame, view, what)
     latency_of(frame, latency, what, A_STORE)
     bulk = marker_of(frame, tma, markers.tma, what) is markers.tma.ENABLED
-    marker = ordering_of(frame, ordering, what, stores=True)
+    word = ordering_of(frame, ordering, what, stores=True)
     scope_of(frame, scope, what)
-    if marker == "weak":
+    if word == "weak":
         store(frame, part, value, index, what, bulk=bulk)
     else:
-        _store_ordered(frame, part, value, index, what, marker, scope)
+        _store_ordered(frame, part, value, index, what, word, scope)
     return TOKEN
 
 
 # Accesses of whole tiles that are ordered with those of other tile blocks: element by element, by address.
 #
-# An ordering other than WEAK is one of single elements. A reader of a tile finds each element as some store left it,
-# not all of them as one store did. What an ACQUIRE load or a RELEASE store orders are the tile block's other accesses.
+# An ordering other than WEAK applies to single elements. A reader of a tile finds each element as some store left it,
+# not all of them as one store did. An ACQUIRE load or a RELEASE store orders the tile block's other accesses.
 
 
 def _load_ordered(frame: Frame, part: PartitionRef, index: Any, what: str, order: str, scope: Any) -> Value:
