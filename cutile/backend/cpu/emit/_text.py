@@ -21,7 +21,8 @@ _FOLDER = Path(__file__).parents[1] / "intrinsics"
 
 _RENAMED = {"pow": "power", "round": "round_even"}
 FUNCTIONS = {name: _RENAMED.get(name, name) for name, op in OPS.items() if family(op) == "math"}
-"""The intrinsic of each operation on floats: it has the operation's name, unless Python has a function of that name."""
+"""The intrinsic of each operation of the family `math`: it has the operation's name, unless Python has such a function.
+"""
 
 
 def _public_names(module: str) -> tuple[str, ...]:
@@ -54,8 +55,8 @@ SUFFIXES = {NEAREST_EVEN: "", POSITIVE_INF: "_upward", NEGATIVE_INF: "_downward"
 def _conversions() -> Iterator[str]:
     """The names of the conversions, as `intrinsics/cast.py` defines them.
 
-    First come conversions of types that are only stored. Then come conversions that round to a side, saturate, truncate
-    or keep the bits.
+    First come conversions of types that are only stored. Then come conversions that round in one direction, saturate,
+    truncate or keep the bits.
     """
     for dtype in STORAGE_DTYPES:
         if dtype.format is not None:
@@ -182,7 +183,7 @@ def call(printer: Printer, function: str, *arguments: Text | str) -> Text:
 def machine_type(dtype: DTypeLike) -> str:
     """The machine type of a value.
 
-    Small floats are f32, and floats that are only stored are their bits.
+    16-bit floats are f32, bools are bytes, and floats that are only stored are their bits.
     """
     if not dtype.computes:
         return f"u{dtype.bits}"

@@ -16,7 +16,7 @@ from cutile.ir import Block, For, If, Op, Value, While
 
 def _assign(printer: Printer, names: Sequence[str], values: Sequence[Value]) -> None:
     """`names = values`, as if all values were read before any is written."""
-    # One after the other where no value reads a name that is written before it; else at once.
+    # One after the other where no value reads a name that is written before it; else in one assignment.
     pairs = [(name, printer.operand(value).text) for name, value in zip(names, values, strict=True)]
     pairs = [(name, text) for name, text in pairs if name != text]
     written: set[str] = set()
@@ -52,7 +52,7 @@ def _body(printer: Printer, block: Block, names: Sequence[str]) -> None:
 
 
 def _bound(printer: Printer, value: Value) -> str:
-    """A loop's bound, as an i64; literals are that already."""
+    """A loop's bound, as an i64; a literal is one already."""
     number = printer.constant(value)
     if number is not None:
         return str(number)
@@ -71,7 +71,7 @@ def _for(printer: Printer, op: For) -> None:
         return
     # Numba's range has two integer types; the loop variable has its own dtype all the same.
     counter = printer.name(Value(op.induction.type, f"{op.induction.name or 'i'}_counter"))
-    variable = printer.name(op.induction)  # named out here: what is named in a block may be named again after it
+    variable = printer.name(op.induction)  # named before the block: its own names may be given again after it
     printer.line(f"for {counter} in range({', '.join(bounds)}):", op)
     with printer.indented():
         printer.line(f"{variable} = {call(printer, dtype.name, counter).text}")
@@ -90,9 +90,9 @@ def _while(printer: Printer, op: While) -> None:
 
 
 def _if(printer: Printer, op: If) -> None:
-    """A branch.
+    """Write a branch.
 
-    Of a long chain, `MAX_BRANCHES` stand inside one another, and the next ones behind them.
+    Of a long chain, `MAX_BRANCHES` branches are nested, and the next ones follow them, at the same depth.
     """
     flag = printer.chained.get(op, "")
     if flag:

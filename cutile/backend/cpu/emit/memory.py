@@ -29,11 +29,11 @@ from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress
 
 SCRATCH_ALIGNMENT = 64
-"""Bytes. It tells scratch memory from tensors, which promise at most 16, and from scratch memory like theirs (32)."""
+"""Bytes. No tensor promises more than 16, and scratch memory in the tensors' format (`Scratch.stored`) promises 32."""
 
 
 def is_scratch(tensor: Value) -> bool:
-    """Whether a tensor is a worker's scratch memory."""
+    """Whether a tensor is scratch memory whose 16-bit floats take 32 bits."""
     return tensor.tensor.alignment == SCRATCH_ALIGNMENT
 
 

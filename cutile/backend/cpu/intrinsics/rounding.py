@@ -1,8 +1,8 @@
-"""Float arithmetic rounded toward a side, and flushing to zero.
+"""Float arithmetic with directed rounding, and flushing to zero.
 
 A directed rounding is the machine's own: a function that is never inlined sets the rounding mode, computes with LLVM's
-constrained operation, and sets the mode back. So LLVM can move no other arithmetic in between. Loops over it are not
-vectorised.
+constrained operation, and sets the mode back. So LLVM can move no other arithmetic in between. Loops that call it are
+not vectorised.
 """
 
 from typing import Any
@@ -111,4 +111,4 @@ def _f32(x: Any) -> Any:
 
 
 flush = unary(define("flush", _flush), _f32)
-"""An f32, or the zero of its sign where it is below the smallest normal number."""
+"""An f32, or the zero of its sign where it is subnormal."""
