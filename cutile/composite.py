@@ -269,9 +269,9 @@ class Composite(Generic[P, R]):
 
     @property
     def choices(self) -> tuple[CompositeChoice, ...]:
-        """The configurations that searches of its calls have chosen.
+        """The configurations that searches of its calls have chosen in this process.
 
-        They are those of this process, chosen here or read from disk.
+        Each was measured here, or read from disk.
         """
         return tuple(self._choices.values())
 
@@ -376,7 +376,7 @@ class _SearchedComposite(DeviceOp[R]):
 
     def __init__(self, search: _Search[R]) -> None:
         self._search = search
-        self._op = search.operation()  # made now, so that the call refuses wrong arguments
+        self._op = search.operation()  # made here, so that the call refuses wrong arguments
         self._op.claim()
         super().__init__()
         Prerequisite.exists = True  # from now on, runs ask their operations for prerequisites
