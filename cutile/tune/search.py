@@ -298,7 +298,7 @@ class Search:
                 )
 
     def _look(self, config: Config, untried: list[tuple[Config, str]]) -> None:
-        """Take a configuration's trial from the log, or add the configuration to `untried`.
+        """Take a configuration's trial from the log, or add it to `untried`.
 
         The log's trial counts if it has the same subject.
         """
