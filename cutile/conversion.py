@@ -167,6 +167,8 @@ def convert(x: Any, source: DTypeLike, target: DTypeLike, rounding: str | None =
 def holds(target: DTypeLike, source: DTypeLike) -> bool:
     """Whether `target` has every number of `source`, so that conversions lose nothing.
 
+    False for every target that saturates, even if `source` has no infinities that it would lose.
+
     Example:
         >>> from cutile.dtypes import bf16, f16, f32, i16
         >>> holds(f32, bf16), holds(f32, i16), holds(f16, bf16)

@@ -119,7 +119,7 @@ class Printer(Protocol):
         """Let a value be an existing variable."""
         ...
 
-    def known(self, kind: ParameterKind, x: Value | None = None, axis: int = 0) -> str:
+    def own_parameter(self, kind: ParameterKind, x: Value | None = None, axis: int = 0) -> str:
         """The variable of one of the kernel's parameters, such as an extent.
 
         It is a parameter of the argument `x`, or of the grid if `x` is None.
@@ -158,8 +158,11 @@ class Printer(Protocol):
         """Write the operations of a nested block, without its terminator."""
         ...
 
-    def parameter(self, name: str, kind: str) -> str:
-        """A parameter beside the kernel's own, such as the address of a BLAS function."""
+    def process_function(self, name: str, kind: str) -> str:
+        """The parameter with the address of a function of this process.
+
+        Such as "sgemm" of the BLAS, or "say" for prints. `kind` is the parameter's machine type.
+        """
         ...
 
     def site(self, kind: str, facts: Any) -> int:

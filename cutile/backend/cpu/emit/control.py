@@ -133,12 +133,12 @@ def _trip_count(printer: Printer, op: TripCount) -> Text:
 
 
 def _grid_size(printer: Printer, op: GridSize) -> Text:
-    return Text(printer.known("grid", axis=op.axis))
+    return Text(printer.own_parameter("grid", axis=op.axis))
 
 
 def _say(printer: Printer, op: Say) -> None:
     site = printer.site("prints", [list(op.pieces), list(op.specs), [[name, list(shape)] for name, shape in op.shapes]])
-    function = printer.parameter("say", "i64")
+    function = printer.process_function("say", "i64")
     for position, memory in enumerate(op.memories):
         address = call(printer, "address_of", printer.name(memory))
         printer.line(f"{printer.use('notify')}({function}, {site}, {position}, {address.text}, 0)", op)
@@ -147,7 +147,7 @@ def _say(printer: Printer, op: Say) -> None:
 
 def _fail(printer: Printer, op: FailUnless) -> None:
     site = printer.site("asserts", [op.message, list(op.where), list(op.names)])
-    function = printer.parameter("fail", "i64")
+    function = printer.process_function("fail", "i64")
     index = ", ".join(printer.operand(each).text for each in (op.x, op.y, op.z))
     printer.line(f"if not {printer.operand(op.condition).within(NOT)}:", op)
     with printer.indented():

@@ -71,11 +71,11 @@ def _copy_transposed(printer: Printer, op: CopyTransposed) -> None:
 
 
 def _stride(printer: Printer, op: Stride) -> Text:
-    return Text(printer.known("stride", op.x, op.axis))
+    return Text(printer.own_parameter("stride", op.x, op.axis))
 
 
 def _size(printer: Printer, op: Size) -> Text:
-    return Text(printer.known("extent", op.x, op.axis))
+    return Text(printer.own_parameter("extent", op.x, op.axis))
 
 
 def number(printer: Printer, value: float, dtype: DTypeLike) -> Text:

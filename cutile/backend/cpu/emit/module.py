@@ -99,8 +99,8 @@ class ModulePrinter:
         """Let a value be an existing variable."""
         self._names[value] = name
 
-    def parameter(self, name: str, kind: str) -> str:
-        """A parameter beside the kernel's own."""
+    def process_function(self, name: str, kind: str) -> str:
+        """The parameter with the address of a function of this process."""
         self.extra[name] = kind
         return self._functions[name]
 
@@ -109,7 +109,7 @@ class ModulePrinter:
         self.sites[kind].append(facts)
         return len(self.sites[kind]) - 1
 
-    def known(self, kind: ParameterKind, x: Value | None = None, axis: int = 0) -> str:
+    def own_parameter(self, kind: ParameterKind, x: Value | None = None, axis: int = 0) -> str:
         """The variable of one of the kernel's own plain parameters.
 
         It is a parameter of the argument `x`, or of the grid if `x` is None.
@@ -319,7 +319,7 @@ def emit_module(function: Function, target: Target) -> Source:
     printer = ModulePrinter(function, parameters)
     flags: set[Value] = set()
     for value in own:
-        printer.alias(value, printer.known("scalar" if isinstance(value.type, TileType) else "pointer", value))
+        printer.alias(value, printer.own_parameter("scalar" if isinstance(value.type, TileType) else "pointer", value))
         if isinstance(value.type, TileType) and value.type.dtype.is_bool:
             flags.add(value)
     printer.bind_flags(frozenset(flags))
@@ -331,7 +331,7 @@ def emit_module(function: Function, target: Target) -> Source:
     signature = [(name, _plain(each, own)) for name, each in zip(printer.names(), parameters, strict=True)]
     signature += [(printer.name(value), "i64") for value in trailing[:3]]
     signature += [(printer.name(op.result), f"{_scratch_kind(op)}*") for op in scratch]
-    signature += [(printer.parameter(name, kind), kind) for name, kind in printer.extra.items()]
+    signature += [(printer.process_function(name, kind), kind) for name, kind in printer.extra.items()]
     signature += [(printer.name(value), "i64") for value in trailing[3:]]
 
     head = _header(function, kernel, target)

@@ -98,7 +98,7 @@ def lower_fold(lowering: Lowering, op: Folding) -> None:
     chains = _Chains(scope, op, sources, results, stored, extents)
     if is_scan and not extents[op.axis].is_unit:
         chains.write_versions()
-    else:  # at most `MIN_TREE` elements in a row: a single version, with checks
+    else:  # fewer than `MIN_TREE` elements in a row: a single version, with checks
         chains.write(1)
     scope.forget()
     if stored is not None:
@@ -168,7 +168,7 @@ class _Loops:
                 place = scope.minus(scope.minus(count, scope.index(1)), place)
             yield loop, place
 
-    def _keep(self, where: Index, values: Sequence[Value]) -> None:
+    def _write_results(self, where: Index, values: Sequence[Value]) -> None:
         """Write results."""
         if self.stored is not None:
             self.scope.builder.add(Write(self.stored.tensor, self.stored.offset(self.scope, where), values[0]))
@@ -215,7 +215,7 @@ class _Tree(_Loops):
         memory = self.levels[further % 2]
         total = _body(scope, op.body, [*self._identities(), *self._read(memory, scope.index(0))])
         index[op.axis] = None
-        self._keep(_result_index(op, index), total)
+        self._write_results(_result_index(op, index), total)
 
     def _first_level(self, index: list[Value | None], count: int) -> None:
         """Write the level that combines the elements of a row."""
@@ -304,7 +304,7 @@ class _Columns(_Loops):
                     step = self._step(totals, index)
                     self._write_totals(index, step)
                     if isinstance(self.op, Scan):
-                        self._keep(tuple(index), step)
+                        self._write_results(tuple(index), step)
 
     def _where(self, index: Sequence[Value | None]) -> list[tuple[Value, Value]]:
         """The memory of each total so far, and the offset in it."""
@@ -393,7 +393,7 @@ class _Chains(_Loops):
         op, axis, start = self.op, self.op.axis, self._identities()
         if self.extents[axis].is_unit:
             for index in indices:
-                self._keep(_result_index(op, index), self._step(start, index))
+                self._write_results(_result_index(op, index), self._step(start, index))
             return
         with self._along(start * len(indices)) as (loop, place):
             totals: list[Value] = []
@@ -401,13 +401,13 @@ class _Chains(_Loops):
                 index[axis] = place
                 step = self._step(loop.arguments[row * len(start) : (row + 1) * len(start)], index)
                 if isinstance(op, Scan):
-                    self._keep(tuple(index), step)
+                    self._write_results(tuple(index), step)
                 totals += step
             loop.yielded = tuple(totals)
         if not isinstance(op, Scan):
             (index,) = indices
             index[axis] = None
-            self._keep(_result_index(op, index), loop.results)
+            self._write_results(_result_index(op, index), loop.results)
 
 
 def _put(index: Sequence[Value | None], axis: int, value: Value) -> list[Value | None]:

@@ -280,7 +280,7 @@ class Nests:
 
         The version without checks runs where every read is inside its tensor.
         """
-        self._keep(run, 0)
+        self._set_keep_from(run, 0)
         scope = self._scope
         scope.builder.location = run[0].location
         scope.masked = True
@@ -328,10 +328,10 @@ class Nests:
                 bits += leaf.covers(self._scope, stops)
         return bits
 
-    def _keep(self, run: list[Root], depth: int) -> None:
-        """Note the products that are used only inside the loop at `depth` of this run.
+    def _set_keep_from(self, run: list[Root], depth: int) -> None:
+        """Set `keep_from` of products that are used only in the loop at `depth`.
 
-        They need no memory along its axis.
+        They need no memory along the loop's axis.
         """
         if len(run[0].order) <= depth:
             return
@@ -344,7 +344,7 @@ class Nests:
             inner = self._run(rest, depth + 1)
             rest = rest[len(inner) :]
             if len(inner[0].order) > depth + 1:
-                self._keep(inner, depth + 1)
+                self._set_keep_from(inner, depth + 1)
 
     def _nest(self, run: list[Root], depth: int, indices: dict[Root, list[Value | None]]) -> None:
         """Write the loop at `depth` that the roots of `run` share, with its body.

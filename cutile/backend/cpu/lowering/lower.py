@@ -139,7 +139,7 @@ class Lowering:
         return x, y, z
 
     def open_grid(self) -> list[Value]:
-        """Read the grid's extents; return the number of joined blocks of each."""
+        """Read the grid's extents; return the joined blocks along each of its axes."""
         scope = self.scope
         self._grid = [scope.add(GridSize(axis=axis)) for axis in range(3)]
         return [self._joined_count(self._grid[axis], axis) for axis in range(3)]

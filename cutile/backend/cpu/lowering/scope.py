@@ -17,7 +17,7 @@ from cutile.ops.cast import Convert
 
 
 class Scope:
-    """A builder that knows the values of the open blocks, and computes none again.
+    """A builder that knows the values of the open blocks, and computes none twice.
 
     Attributes:
         builder: where operations go.

@@ -417,7 +417,7 @@ class Loaded(Node):
     def covers(self, scope: Scope, stops: Sequence[Value | None]) -> list[Value]:
         """Bits that are all true where loops up to `stops` stay in the tensor.
 
-        A stop of None is an axis without a loop.
+        A stop is None for an axis without a loop.
         """
         bits: list[Value] = []
         for axis, stop in zip(self.axes, stops, strict=True):
@@ -509,7 +509,7 @@ def _capacity(extents: Sequence[Extent]) -> int:
 
 
 class Product(Node):
-    """The result of a root.
+    """The result of a root; not a product of matrices.
 
     It is in scratch memory (`buffer`), or in a scalar (`local`) while its loops are open.
     """
