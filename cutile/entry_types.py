@@ -1,7 +1,7 @@
 """Kernels as type checkers see them: calls are checked by the parameters.
 
-The first eight arguments of a call are checked; further arguments, and arguments by name, are not. No instance of these
-classes exists when a program runs. An annotation's class says what a launch takes for it (`__launch_argument__`), and
+The first eight arguments of a call are checked; further arguments, and arguments by name, are not. Nothing imports this
+module when a program runs. An annotation's class says what a launch takes for it (`__launch_argument__`), and
 `KernelN[A1, ..., AN]` is a kernel whose first `N` parameters have these annotations. Arguments by name, and the named
 tuple that a launch yields, are beyond Python's types: a signature's names cannot become a named tuple's.
 """

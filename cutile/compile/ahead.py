@@ -135,7 +135,7 @@ class Builders:
         """Compile for the launches to come; return the error of each request, or None.
 
         Without a time limit, a few kernels are left for their first launch. With a limit, all are built here: a launch
-        would not keep to it.
+        has no limit.
         """
         errors: list[Exception | None] = [None] * len(requests)
         settings = config.load()
@@ -217,7 +217,7 @@ class _Worker:
     def build(self, job: Job, limit_s: float | None) -> tuple[Executable | None, str]:
         """The executable of a job; or None, and the reason.
 
-        The limit is for the whole job, in which a kernel that spills is built twice.
+        The limit is for the whole job: a kernel that spills may be built twice within it.
         """
         until = None if limit_s is None else time.monotonic() + limit_s
 

@@ -82,7 +82,7 @@ def types_text(function: Function) -> str:
 def _parameter_text(value: Value) -> str:
     """A parameter's name and type.
 
-    Rows of most tensors are contiguous and aligned: only other strides and alignments are told.
+    Strides and alignment are told only where they differ from those of contiguous, aligned rows.
     """
     kind = value.type
     tensor = kind.tensor if isinstance(kind, MutType) else kind

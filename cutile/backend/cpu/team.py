@@ -24,6 +24,7 @@ SPINS = 2000
 _LOCK_BYTES = 256
 """Bytes for a mutex or a condition variable, more than any system takes."""
 
+# x86's hint for loops that spin: it saves power, and leaves the core to its other hardware thread (Intel SDM, "PAUSE").
 _PAUSE = 'call void asm sideeffect "pause", ""()' if platform.machine().lower() in ("x86_64", "amd64") else ""
 
 # A team: its lock and two conditions ("there is work", "a thread has left a job"); the number of jobs; the jobs.

@@ -299,7 +299,7 @@ def _plan_block(block: Block, uses: dict[Value, list[Op]], in_place: dict[Value,
             if isinstance(users[0], While):  # its first values get lines of their own
                 continue
             if begins is not None and any(begins < barrier < to for barrier in barriers):
-                continue
+                continue  # in place, it would read memory after a write that follows it
             in_place[value] = op
             if begins is not None:
                 reads[value] = begins

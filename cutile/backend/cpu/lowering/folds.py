@@ -44,7 +44,7 @@ from cutile.ops.arith import FloorDiv
 from cutile.ops.reduce import Folding, Scan
 
 CHAINS = 4
-"""Rows whose scans run interleaved: each step of a scan waits for the last one, 3 or 4 cycles for a sum of floats."""
+"""Rows whose scans run interleaved: each step of a scan waits for the one before, 3 or 4 cycles for a sum of floats."""
 
 MIN_TREE = 16
 """Elements from which a row is reduced by a tree. Rows of 32 took 3.2 ms by trees, and 10.9 ms by chains (Zen 4)."""
@@ -198,6 +198,7 @@ class _Tree(_Loops):
             self._row(index, self.extents[self.op.axis].capacity)
 
     def _row(self, index: list[Value | None], count: int) -> None:
+        """Write the tree of a row of `count` elements; `index` has the open loops."""
         scope, op = self.scope, self.op
         self._first_level(index, count)
         count, further = count - count // 2, 0  # `further`: the levels above the first one
@@ -231,6 +232,7 @@ class _Tree(_Loops):
                 last = _put(index, self.op.axis, scope.index(count - 1))
                 self._write(memory, scope.index(count // 2), self._elements(last))
 
+        # The loops over rows are open: along their axes, this row alone has to lie inside.
         stops = [None if at is None else scope.plus(at, scope.index(1)) for at in index]
         stops[self.op.axis] = scope.index(count)
         _in_versions(scope, _inside(scope, self.sources, stops), write)
