@@ -169,6 +169,7 @@ class Builders:
         return errors
 
     def _build(self, jobs: Sequence[Job]) -> list[tuple[Executable | None, str]]:
+        """Build jobs in several processes; return what `_Worker.build` says of each."""
         answers: list[tuple[Executable | None, str]] = [(None, "")] * len(jobs)
         queue = deque(enumerate(jobs))
         workers = [self._idle.pop() if self._idle else _Worker() for _ in range(min(self.workers, len(jobs)))]

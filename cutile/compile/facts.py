@@ -46,6 +46,7 @@ def constant(value: Any, kinds: tuple[type, ...], what: str) -> Any:
 
 
 def _plain(value: Any, what: str) -> Any:
+    """`constant`, for a value of any type that constants may have."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(cast("object", value), np.generic):

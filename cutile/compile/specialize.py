@@ -138,6 +138,10 @@ def _generic(signature: Signature, name: str) -> Generic:
 
 
 def _checked(signature: Signature, generic: Generic, value: Any) -> Any:
+    """The value of a generic in one form: a dtype, a tuple of ints, or a constant.
+
+    Raises GenericsError if it is of another kind.
+    """
     if generic.kind == "dtype":
         try:
             return as_dtype(value)
@@ -282,6 +286,10 @@ def _show(extents: tuple[Extent, ...]) -> str:
 def _tensor_type(
     signature: Signature, parameter: Parameter, fact: TensorFacts, generics: Mapping[str, Any], max_divisibility: int
 ) -> Type:
+    """The type of a tensor parameter: a `TensorType`, or a `MutType` for a partition.
+
+    Extents are in it where the signature declares them, or where they are 0.
+    """
     layout = fact.layout
     # Bytes. Elements are aligned to their own size at least, as in `cap_alignment` (`declared.py`).
     alignment = max(layout.dtype.bits // 8, min(layout.alignment, max_divisibility))

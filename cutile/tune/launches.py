@@ -172,6 +172,7 @@ class KernelSearch:
             save(self._digests.get(key) or self._digest(launch), choice)
 
     def _search(self, launch: LaunchFacts, device: Device) -> Tuned:
+        """Compare and measure all configurations; returns the table with the winner."""
         name, bench = launch.name, self._space.bench or BENCH
         stream = device.new_stream()
         scratch = Scratch(name, _written(launch), stream)

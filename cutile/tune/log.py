@@ -203,6 +203,7 @@ class TrialLog:
             self._add_record(number, record)  # pyright: ignore[reportUnknownArgumentType]
 
     def _add_record(self, number: int, record: Mapping[str, Any]) -> None:
+        """Take a header, a trial or a run-off from the file's line of this number."""
         if "cutile.tune" in record:
             # Two processes that begin a log at once both write a header: each of them is compared.
             for field, value in self._header.items():
@@ -263,6 +264,7 @@ class TrialLog:
             self._do_without(error)
 
     def _append(self, path: Path, record: Mapping[str, Any]) -> None:
+        """Append a record, after the header if the file has none."""
         lines = [json.dumps(record)]
         if not self._begun:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -205,6 +205,7 @@ class Backup:
                 self._copies.append((region, self._copy(region)))
 
     def _copy(self, region: Region) -> Region | Bytes:
+        """Copy a region on the device, or to the host if the device is full."""
         try:
             copy = like(region, self._stream)
         except OutOfMemoryError:

@@ -275,6 +275,10 @@ class Search:
         return self.budget_s is not None and self.now() - self._begin >= self.budget_s
 
     def _try(self, configs: Sequence[Config], *, despite_budget: bool = False) -> None:
+        """Get a trial of each configuration, from the log or by a measurement.
+
+        The budget may end this early, unless `despite_budget`. Pruned configurations are skipped.
+        """
         untried: list[tuple[Config, str]] = []
         for config in configs:
             if config in self.trials:  # it was required, or the searcher asked for it before

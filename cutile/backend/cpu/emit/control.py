@@ -61,6 +61,7 @@ def _bound(printer: Printer, value: Value) -> str:
 
 
 def _for(printer: Printer, op: For) -> None:
+    """Write a loop over a `range` of i64; its variable has the dtype of the IR."""
     names = _enter(printer, op, op.body.arguments[1:])
     dtype = op.induction.tile.dtype
     start, stop, step = (_bound(printer, value) for value in (op.start, op.stop, op.step))

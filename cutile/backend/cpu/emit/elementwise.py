@@ -225,6 +225,7 @@ def _single(printer: Printer, x: Text, source: DTypeLike) -> Text:
 
 
 def _to_float(printer: Printer, x: Text, source: DTypeLike, target: DTypeLike, rounding: str) -> Text:
+    """A value of any dtype as a float of `target`, rounded once."""
     suffix = SUFFIXES[rounding]
     if not target.computes:
         return call(printer, f"{target.name}_bits{suffix}", _single(printer, x, source))

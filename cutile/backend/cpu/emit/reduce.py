@@ -31,6 +31,7 @@ GEMMS = {"f32": "sgemm", "f64": "dgemm"}
 
 
 def _gemm(printer: Printer, op: Gemm) -> None:
+    """Write a call of the intrinsic `gemm`, in several lines."""
     dtype = op.c.tensor.dtype.name
     # No symbol: the compiled object is kept on disk, and each process loads a BLAS at another address.
     address = printer.process_function(GEMMS[dtype], "i64")

@@ -155,6 +155,10 @@ def _split(x: Num) -> tuple[Num, Num]:
 
 
 def _log_of(x: Num, base_two: bool) -> Num:
+    """The natural logarithm, or that to base 2, of a float of either type.
+
+    The logarithm of 0 is -infinity, of a negative number NaN.
+    """
     kind = x.kind
     f, e = _split(x)
     s = f / (f + 2.0)
@@ -162,7 +166,7 @@ def _log_of(x: Num, base_two: bool) -> Num:
     half_square = f * f * 0.5
     tail = s * polynomial(s2, LOG[kind]).fma(s2, half_square)  # log(1 + f) == f - half_square + tail
     if base_two:
-        low_bits = 12 if kind == "float" else 32  # high has few bits: its product with LOG2_E_HI is exact
+        low_bits = 12 if kind == "float" else 32  # `high` has few bits: its product with `log2_e_hi` is exact
         high = ((f - half_square).bits() & -(1 << low_bits)).as_float()
         low = f - high - half_square + tail
         log2_e_hi = 1.44287109375 if kind == "float" else 1.4426950216293335
@@ -442,6 +446,7 @@ def _function(name: str, formula: Any) -> Any:
 
 
 def _float_type(x: Any) -> Any:
+    """The result has the type of the argument, which is a float."""
     return x if isinstance(x, types.Float) else None
 
 

@@ -38,6 +38,7 @@ SMALLEST_NORMAL = 2.0**-126  # of f32
 
 
 def _constrained(module: Any, name: str, kind: Any, count: int) -> Any:
+    """LLVM's constrained operation, declared in the module."""
     suffix = {"float": "f32", "double": "f64"}[str(kind)]
     symbol = f"llvm.experimental.constrained.{name}.{suffix}"
     facts = ir.MetaDataType()
@@ -69,6 +70,11 @@ def _function(module: Any, name: str, mode: str, kind: Any, count: int) -> Any:
 
 
 def _directed(name: str, mode: str, count: int) -> Any:
+    """The intrinsic of an operation of `count` floats in a rounding mode of `MODES`.
+
+    `name` is that of LLVM's constrained operation.
+    """
+
     def typing(*arguments: Any) -> Any:
         kinds = tuple(types.unliteral(each) for each in arguments)
         if not isinstance(kinds[0], types.Float) or any(each != kinds[0] for each in kinds):

@@ -147,6 +147,7 @@ def _nested(lowering: Lowering, block: Block, finish: Callable[[Op], Sequence[Va
 
 
 def _product(value: Value, lowering: Lowering) -> Product:
+    """Scratch memory for a value."""
     product = Product(value.tile.dtype, lowering.extents(value), value.name)
     product.buffer = lowering.allocate(product)
     return product
@@ -280,6 +281,7 @@ def _is_counted_by_range(lowering: Lowering, op: For) -> bool:
 
 
 def _lower_for(lowering: Lowering, op: For) -> None:
+    """Lower a loop; one whose bounds `range` cannot take counts its iterations."""
     bounds = [lowering.concrete(value) for value in (op.start, op.stop, op.step)]
     by_range = _is_counted_by_range(lowering, op)
     start, step = (lowering.made_by.get(value) for value in (op.start, op.step))
@@ -336,6 +338,7 @@ def _pass_memory(lowering: Lowering, side: Block, memory: dict[int, Product]) ->
 
 
 def _lower_if(lowering: Lowering, op: If) -> None:
+    """Lower a branch: both sides write tiles to the same memory, and yield scalars."""
     condition = lowering.concrete(op.condition)
     lowering.flush()
     scope = lowering.scope

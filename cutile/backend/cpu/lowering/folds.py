@@ -294,6 +294,7 @@ class _Columns(_Loops):
         _in_versions(self.scope, self._inside(), self._write)
 
     def _write(self) -> None:
+        """Write the loops: identities to all totals, then a step of every row."""
         scope, axis, rank = self.scope, self.op.axis, len(self.extents)
         index: list[Value | None] = [None] * rank
         with _loops(scope, self.extents, index, range(axis)):

@@ -425,6 +425,7 @@ class Nests:
         column_end, row_end = columns.stop(scope), rows.stop(scope)
 
         def along_rows(first_column: Value, width: Value) -> None:
+            """Write the strips of `width` columns from `first_column` on, for all rows."""
             with scope.loop(blocks_of(scope, row_end, ROWS), "row_block") as down:
                 first_row = scope.times(down.index, scope.index(ROWS))
                 height = scope.smaller(scope.index(ROWS), scope.minus(row_end, first_row))

@@ -280,6 +280,10 @@ class Lowering:
         return self._counts[facts]
 
     def _make_extent(self, facts: AxisClass) -> Extent:
+        """How far the loops over the axes of a class go.
+
+        They end at the edge of the tensors that tiles are stored to, or else with the joined tiles.
+        """
         scope = self.scope
         grid_axis = next(iter(facts.blocks), 3)  # 3: no axis of the grid
         joined = not facts.opaque and not facts.uneven and len(facts.blocks) == 1
@@ -389,6 +393,7 @@ class Lowering:
                 raise IRError(f"the cpu backend does not know the operation {op.name!r}")
 
     def _lazy(self, op: Op) -> Node:
+        """The node of an operation without loops of its own, or of a launch's fact."""
         extents = self.extents(op.result)
         match op:
             case Constant():
@@ -519,6 +524,7 @@ class Lowering:
         self.pending.append(Root(tile.extents, [Target(node, tile=tile)], location=op.location, key=op))
 
     def _reduce(self, op: Reduce) -> Node:
+        """Lower a reduction: to a register along the innermost axis, else in memory."""
         x = self.node(op.x)
         if x.extents[op.axis].is_unit:
             return Squeezed(x, op.axis)

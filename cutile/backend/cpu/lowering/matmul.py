@@ -180,6 +180,10 @@ def _line(op: For) -> int:
 
 
 def _lower_product(lowering: Lowering, loop: ProductLoop) -> None:
+    """Lower a loop to one BLAS call on the tensors, or to panels where it cannot run.
+
+    Where the tensors' extents and strides decide that, both are written, and a condition.
+    """
     scope = lowering.scope
     init = lowering.node(loop.op.carried[0])
     lowering.flush()

@@ -228,6 +228,7 @@ class Reshaped(Node):
         return self._x.at(scope, self._place(scope, index))
 
     def _place(self, scope: Scope, index: Index) -> Index:
+        """The index in `x` of the element with the row-major position of `index`."""
         position = scope.index(0)
         for extent, i in zip(self._shape, index, strict=True):
             position = scope.times(position, scope.index(extent))
