@@ -92,10 +92,10 @@ __version__ = "0.1.0"
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "pow"]  # which `__all__` leaves out, at the end of this file
+    return [*__all__, "pow"]  # `__all__` leaves `pow` out: see the end of this file
 
 
-if not TYPE_CHECKING:  # a type checker would take each name for one of the package
+if not TYPE_CHECKING:  # with it, a type checker would accept every name as one of the package's
 
     def __getattr__(name):
         # The remedies from the surest to the least: names of `api`, other libraries' names, `cuda_async`, similar ones.

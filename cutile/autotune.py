@@ -32,7 +32,7 @@ _KEYWORDS: dict[str, str] = {
     "restore_value": "trials run on copies of what the kernel writes",
     "warmup": _BENCH.format("warmup_ms=25.0"),
 }
-"""How to write a decorator's keyword of another library here, by that keyword."""
+"""What to write in place of another library's keyword of a decorator, by that keyword."""
 
 
 @own_keywords(_KEYWORDS)

@@ -376,7 +376,7 @@ class _SearchedComposite(DeviceOp[R]):
 
     def __init__(self, search: _Search[R]) -> None:
         self._search = search
-        self._op = search.operation()  # made now, so that the call refuses wrong arguments
+        self._op = search.operation()  # made here, so that the call refuses wrong arguments
         self._op.claim()
         super().__init__()
         Prerequisite.exists = True  # from now on, runs ask their operations for prerequisites

@@ -40,7 +40,7 @@ ROUNDINGS: Final[dict[str, Callable[[Array], Array]]] = {
 _UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 MEANING: Final[dict[DTypeLike, int]] = {tf32: 0xFFFFE000, f4e2m1fn: 0x0F}
-"""Masks of the bits that have a meaning, of types with bits that have none."""
+"""The mask of the bits that have a meaning, for types in which not all have one."""
 
 
 def is_float(dtype: DTypeLike) -> bool:
@@ -60,7 +60,7 @@ def bits(x: Any, source: DTypeLike) -> Array:
 def exact(x: Any, source: DTypeLike) -> Array:
     """The numbers in a type that holds each exactly.
 
-    Float64, or long double for integers of 64 bits.
+    The type is float64, or long double for integers of 64 bits.
     """
     array = np.asarray(x)
     if source in MEANING:
@@ -112,9 +112,9 @@ def round_to(x: Array, target: DTypeLike, rounding: str = NEAREST_EVEN) -> Array
 def _to_bf16(x: Array) -> Array:
     """Numbers of float64 as bf16, each rounded once to nearest even.
 
-    It takes a twentieth of the time of the general way. bfloat16 of ml_dtypes rounds numbers of float32, to which they
-    are rounded to odd first: towards zero, and the last bit is 1 if that lost something. A float32 has 16 bits more
-    than a bf16, so that a number just off the middle of two bf16 stays off it.
+    It takes a twentieth of the time of `round_to`'s general way. ml_dtypes rounds float32 to bf16. Before that, the
+    numbers are rounded to odd float32: towards zero, and the last bit becomes 1 if that lost something. A float32 has
+    16 bits more than a bf16, so that a number just off the midpoint of two bf16 stays off it.
     """
     near = np.asarray(x.astype(np.float32))
     raw = near.view(np.uint32)
@@ -167,6 +167,8 @@ def convert(x: Any, source: DTypeLike, target: DTypeLike, rounding: str | None =
 def holds(target: DTypeLike, source: DTypeLike) -> bool:
     """Whether `target` has every number of `source`, so that conversions lose nothing.
 
+    False for every target that saturates, even if `source` has no infinities that it would lose.
+
     Example:
         >>> from cutile.dtypes import bf16, f16, f32, i16
         >>> holds(f32, bf16), holds(f32, i16), holds(f16, bf16)
@@ -188,7 +190,7 @@ def holds(target: DTypeLike, source: DTypeLike) -> bool:
 
 
 def element(value: Any, dtype: DTypeLike) -> Array:
-    """A Python number as an element: an array of no axes."""
+    """A Python number as an element: an array without axes."""
     if dtype is f4e2m1fnx2:
         return np.asarray(value).astype(np.uint8)
     if not is_float(dtype):
@@ -198,7 +200,7 @@ def element(value: Any, dtype: DTypeLike) -> Array:
 
 
 def fits(value: float, dtype: DTypeLike) -> bool:
-    """Whether a float dtype rounds a number to no infinity.
+    """Whether a number stays finite as an element of a float dtype.
 
     True for dtypes that saturate, and for other kinds.
     """
@@ -216,7 +218,7 @@ def fits(value: float, dtype: DTypeLike) -> bool:
 def wider(value: float, element: DTypeLike | None = None) -> DTypeLike | None:
     """The narrowest dtype for a number and all numbers of `element`, to recommend.
 
-    Floats if `element` is one, integers of 32 bits and more if not; None if there is none.
+    A float of 32 or 64 bits if `element` is a float, else an integer of 32 bits or more; None if there is none.
 
     Example:
         >>> from cutile.dtypes import f16, u8, u32

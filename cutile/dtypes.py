@@ -35,7 +35,7 @@ class FloatFormat:
         mantissa: bits of the mantissa, without the leading 1 that is not written.
         bias: added to the exponent to get its bits.
         largest: the largest finite number.
-        nan: the bits of the NaN that conversions give; None of a type without NaN.
+        nan: the bits of the NaN that conversions give; None for a type without NaN.
         saturates: conversions of numbers out of range, and of infinities, give the largest number, as the GPU's do.
         positive: no sign bit and no zero: only powers of two.
         unused: low bits without meaning.
@@ -52,14 +52,14 @@ class FloatFormat:
 
     @property
     def least_exponent(self) -> int:
-        """The exponent of the smallest normal number, or of the smallest without a zero."""
+        """The exponent of the smallest normal number; without zero, of the smallest."""
         return -self.bias if self.positive else 1 - self.bias
 
 
 class DTypeMeta(type):
-    """Gives dtype classes a short repr, and the numbers that limit them.
+    """Gives dtype classes a short repr, and their limits as attributes.
 
-    Constants, in kernels too.
+    The limits are constants, in kernels too.
 
     Example:
         >>> u8.max, i16.min, f16.max, f32.eps == 2.0**-23, f32.tiny == 2.0**-126, -f32.inf
@@ -135,7 +135,7 @@ class DTypeMeta(type):
 
     @property
     def min(cls) -> Any:
-        """The smallest finite number: the most negative one, or 0 of unsigned integers."""
+        """The smallest finite number: the most negative one, or 0 for unsigned integers."""
         limits = cls._integers()
         if limits is not None:
             return limits[0]
@@ -175,7 +175,7 @@ class DType(Tile, metaclass=DTypeMeta):
         bits: the size of an element in memory.
         kind: `"bool"`, `"int"`, `"uint"`, `"float"`, or `"storage"` for floats that are not computed with.
         numpy: the NumPy dtype with the same meaning (bf16 and smaller floats from ml_dtypes).
-        format: how the float is written; None for what is no float, and for packed pairs.
+        format: the bits of the float; None for types that are no floats, and for packed pairs.
 
     Example:
         >>> from cutile.dtypes import f16
@@ -359,7 +359,7 @@ BY_NAME: Final[dict[str, DTypeLike]] = {dtype.name: dtype for dtype in EVERY_DTY
 _BY_NUMPY: Final[dict[np.dtype[Any], DTypeLike]] = {
     dtype.numpy: dtype for dtype in EVERY_DTYPE if dtype not in (tf32, f4e2m1fnx2)
 }
-"""NumPy's float32 and uint8 mean themselves, so tf32 and packed pairs have to be asked for by name."""
+"""Without tf32 and packed pairs, which have to be named: NumPy's float32 and uint8 mean f32 and u8."""
 
 _REFUSED: Final = {
     **dict.fromkeys(
@@ -387,12 +387,12 @@ _TEXT: Final = "text is bytes here: np.frombuffer(text.encode(), np.uint8)"
 
 
 def _is_text(spec: object) -> bool:
-    """Whether a NumPy dtype is of texts."""
+    """Whether `spec` is a NumPy dtype of strings."""
     return isinstance(spec, np.dtype) and spec.kind in "SU"
 
 
-def _known(spec: object = "") -> str:
-    """All element types' names, behind the one that a foreign name may mean."""
+def _all_names(spec: object = "") -> str:
+    """The names of all element types, after the one that a foreign name may mean."""
     name = re.sub(_OTHERS_PREFIX, r"\1", _name(spec).rpartition(".")[2])
     guesses = [name] if name in BY_NAME else closest(name, BY_NAME)
     guess = f"did you mean {guesses[0]!r}? " if guesses else ""
@@ -420,7 +420,7 @@ def from_numpy(dtype: Any) -> DTypeLike:
     element = _BY_NUMPY.get(np.dtype(dtype).newbyteorder("="))
     if element is None:
         name = str(np.dtype(dtype))
-        raise TypeError(f"no element type for NumPy dtype {name}; {_REFUSED.get(name) or _known()}")
+        raise TypeError(f"no element type for NumPy dtype {name}; {_REFUSED.get(name) or _all_names()}")
     return element
 
 
@@ -438,7 +438,7 @@ def as_dtype(spec: Any) -> DTypeLike:
     if is_dtype(spec):
         return spec
     if spec is None:  # np.dtype(None) is float64
-        raise TypeError(f"None names no element type; {_known()}")
+        raise TypeError(f"None names no element type; {_all_names()}")
     if isinstance(spec, str) and spec in BY_NAME:
         return BY_NAME[spec]
     if isinstance(spec, str) and spec in _REFUSED:
@@ -447,5 +447,5 @@ def as_dtype(spec: Any) -> DTypeLike:
         return from_numpy(spec)
     # NumPy reads strings as lists of fields, and may find no end of one. It reads the `dtype` of a module or class.
     except (TypeError, SyntaxError, ValueError):
-        why = _REFUSED.get(_name(spec)) or (_TEXT if _is_text(spec) else _known(spec))
+        why = _REFUSED.get(_name(spec)) or (_TEXT if _is_text(spec) else _all_names(spec))
         raise TypeError(f"{as_text(spec)} names no element type; {why}") from None

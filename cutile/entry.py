@@ -67,7 +67,7 @@ class Kernel:
         self._function: Any = function
         self._declared = declared
         self._options = declared.default
-        self._more = plan_key(_NO_GENERICS, declared.default)
+        self._default_key = plan_key(_NO_GENERICS, declared.default)  # computed once, for launches without generics
         self._space: Space | None = None
         self._launchable = self._renew()
         functools.update_wrapper(self, function)
@@ -102,13 +102,13 @@ class Kernel:
         Raises ArgumentError, ArgumentTypeError, GenericsError, LaunchError, OwnershipError.
         """
         launchable, function = self._launchable, self._function
-        # The property `launchable`, inlined, since each launch pays for the call.
+        # The property `launchable`, inlined: each launch would pay for its call.
         if function.__code__ is not launchable.code or function.__kwdefaults__ != launchable.defaults:
             launchable = self._renew()
         if len(arguments) == launchable.arity and not named:
-            op = KernelOp(launchable, arguments, _NO_GENERICS, self._options, self._more)
+            op = KernelOp(launchable, arguments, _NO_GENERICS, self._options, self._default_key)
             return op if self._space is None else op.search(self._space)
-        if len(arguments) == launchable.arity:
+        if len(arguments) == launchable.arity:  # generics by name, which an equal call before has checked
             known = launchable.known_generics(named)
             if known is not None:
                 return KernelOp(launchable, arguments, known[0], self._options, known[1])
@@ -158,7 +158,10 @@ class Kernel:
     def _fitted_arguments(
         self, launchable: Launchable, arguments: tuple[Any, ...], named: dict[str, Any]
     ) -> tuple[Launchable, tuple[Any, ...], Mapping[str, Any]]:
-        """The same. What of `named` is an argument is taken out of it."""
+        """`_bound_arguments`, which gives the arguments back if this raises.
+
+        Arguments are removed from `named`, which then has the generics.
+        """
         signature = launchable.kernel.signature
         names = tuple(signature.declared)
         if len(arguments) > len(names):
@@ -232,10 +235,10 @@ class Kernel:
     def become(self, other: Kernel) -> None:
         """Become `other` from the next launch on.
 
-        A module that is reloaded defines its kernels anew.
+        IPython's autoreload calls it: a reloaded module defines its kernels anew.
         """
         self._function, self._declared, self._options = other._function, other._declared, other._options
-        self._more = other._more
+        self._default_key = other._default_key
         self._space = other._space
         self._renew()
 
@@ -394,7 +397,7 @@ def _join_autoreload() -> None:
 def _result(kernel: str, names: Sequence[str]) -> type[tuple[Any, ...]]:
     """The class of a launch's result, a named tuple of all arguments.
 
-    Its error for a missing attribute tells code that takes the tuple for one argument.
+    Its error for a missing attribute helps a caller who takes the tuple for one argument.
     """
     fields: Any = collections.namedtuple(kernel, names, rename=True)  # pyright: ignore[reportUntypedNamedTuple]
 
@@ -441,7 +444,7 @@ _ATTRIBUTES: dict[str, str] = {
     "launch": "{0}(*arguments).sync(), or await {0}(*arguments)",
     "run": "{0}(*arguments).sync(), or await {0}(*arguments)",
 }
-"""What to write for a kernel's attribute of another library, by its name there, with the kernel's own name."""
+"""What to write for an attribute that other libraries' kernels have, by its name; `{}` is the kernel's name."""
 
 _OPTIONS = "write options=ct.CompileOptions({})"
 _KEYWORDS: dict[str, str] = {
@@ -452,7 +455,7 @@ _KEYWORDS: dict[str, str] = {
     "num_warps": _OPTIONS.format("num_worker_warps=4"),
     "num_ctas": _OPTIONS.format("num_cta_in_cga=2"),
 }
-"""How to write a decorator's keyword of another library here, by that keyword."""
+"""What to write in place of another library's keyword of a decorator, by that keyword."""
 
 
 @overload

@@ -1,9 +1,9 @@
 """Kernels as type checkers see them: calls are checked by the parameters.
 
-The first eight arguments are; a kernel's others, and arguments by name, are not.
-Nothing here exists when a program runs. An annotation's class says what a launch takes for it (`__launch_argument__`),
-and `KernelN[A1, ..., AN]` is a kernel whose first `N` parameters have these annotations. Names, arguments by name and
-what a launch yields are beyond Python's types: a signature's names cannot become a named tuple's.
+The first eight arguments of a call are checked; further arguments, and arguments by name, are not. Nothing imports this
+module when a program runs. An annotation's class says what a launch takes for it (`__launch_argument__`), and
+`KernelN[A1, ..., AN]` is a kernel whose first `N` parameters have these annotations. Arguments by name, and the named
+tuple that a launch yields, are beyond Python's types: a signature's names cannot become a named tuple's.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ class Kernel8(Kernel, Generic[A1, A2, A3, A4, A5, A6, A7, A8]):
 
 
 class EntryDecorator(Protocol):
-    """What `@entry(...)` gives: it makes kernels of functions."""
+    """The result of `@entry(...)`, which makes a kernel of a function."""
 
     @overload
     def __call__(

@@ -86,13 +86,13 @@ class Location:
         return self if caller is self.caller else dataclasses.replace(self, caller=caller)
 
 
-_MAX_LINE = 200  # characters of a source line; of a longer one the part around the place is shown
-_MARGIN = 40  # characters before and behind the place in a line that is cut
+_MAX_LINE = 200  # characters of a source line; of a longer line the part around the place is shown
+_MARGIN = 40  # characters before and after the place in a line that is cut
 _DOTS = " ... "
 
 
 def _cut(text: str, start: int, width: int) -> tuple[str, int, int]:
-    """A long line without what is far from the place; with where the place is then.
+    """A long line cut to the part around a place; the place's start and width in it.
 
     >>> _cut("a" * 300 + "place" + "b" * 300, 300, 5)[0] == " ... " + "a" * 40 + "place" + "b" * 40 + " ... "
     True
@@ -102,7 +102,7 @@ def _cut(text: str, start: int, width: int) -> tuple[str, int, int]:
     end = start + width
     place = text[start:end]
     room = _MAX_LINE - 2 * _MARGIN
-    if width > room:  # its two ends
+    if width > room:  # of a long place, only the two ends
         half = (room - len(_DOTS)) // 2
         place = place[:half] + _DOTS + place[-half:]
     before = text[max(start - _MARGIN, 0) : start]
@@ -293,13 +293,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def own_keywords(remedies: Mapping[str, str], more: str = "") -> Callable[[F], F]:
-    """Have a function refuse keywords that it has not, with remedies for some.
+    """Have a function refuse keywords that it does not take, with remedies for some.
 
     Raises ArgumentTypeError when the function is called with such a keyword.
 
     Args:
-        remedies: by keyword, the sentence behind the colon.
-        more: the same for more arguments than the function takes; empty leaves these to Python.
+        remedies: by keyword, the end of the error's text.
+        more: the same for more arguments than the function takes; empty leaves that error to Python.
 
     Example:
         >>> @own_keywords({"size": "it is called extent"})

@@ -60,7 +60,7 @@ NEEDS: dict[str, tuple[Need, ...]] = {
 }
 
 COMPILERS = {"cuda": "numba-cuda"}
-"""By backend, the distribution that only the backend's extra brings: without it, the extra was left out."""
+"""By backend, a distribution that only the backend's extra brings. If it is missing, the extra was left out."""
 
 
 def is_left_out(backend: str) -> bool:

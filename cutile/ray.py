@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ("Workers",)
 
 LIMIT_S = 60.0
-"""Default of the seconds that ranks wait for one another, and for processes to be placed."""
+"""Seconds that ranks wait for one another, and for processes to be placed, by default."""
 
 
 class Workers:
@@ -119,7 +119,7 @@ class Workers:
             # Not restarted by Ray: the new process would have no communicator. `renew` starts all anew.
             .options(num_cpus=1, num_gpus=int(self.gpus), scheduling_strategy=where, max_restarts=0)
         )
-        for rank in range(self.world):  # no comprehension: if a later one fails, `_stop` has to know the earlier ones
+        for rank in range(self.world):  # no comprehension: if a later actor fails, `_stop` has to end the earlier ones
             self._actors.append(actor.remote(rank, self.world, self.gpus, self._limit_s))
         name = _ray().get(self._actors[0].unique_id.remote())
         _ray().get([worker.join.remote(name) for worker in self._actors])
@@ -230,7 +230,7 @@ class _Worker:
         try:
             with self._device:
                 return function(self._communicator, *arguments)
-        except CollectiveError:  # of a call of the communicator, which fails on the other ranks, too
+        except CollectiveError:  # a call of the communicator failed, as it does on the other ranks
             raise
         except BaseException as error:  # the other ranks would wait for this one
             self._communicator.abort(f"{type(error).__name__}: {error}")

@@ -73,7 +73,7 @@ def _as_layout(layout: object, name: str, *, partial: bool = True) -> Layout:
     """Check a layout.
 
     Raises:
-        TypeError: it is none.
+        TypeError: it is no layout.
     """
     if layout is None or (partial and isinstance(layout, str) and layout == PARTIAL):
         return layout
@@ -182,8 +182,8 @@ def _extents(
 ) -> tuple[int, ...]:
     """The extents of all parts along an axis, of which this process has `own_extents`.
 
-    Nothing is asked of other processes. Their extents follow from the whole axis, or from another tensor that is split
-    so.
+    Nothing is asked of other processes. Their extents follow from the extent of the whole axis, or from another tensor
+    that is split in the same way.
     """
     ranks = mesh.communicator.ranks
     if extent is not None:
@@ -311,7 +311,7 @@ class Mesh:
                     raise ArgumentTypeError(f"map: expected {name} to return an operation, got {type(op).__name__}")
                 ops.append(op)
         except BaseException:
-            for op in ops:  # else they would hold what was lent to them as long as anybody has the error
+            for op in ops:  # else they would hold what was lent to them for as long as the error lives
                 op.discard()
             raise
         like = [item.extents for item in arguments if isinstance(item, Sharded) and item.extents]
@@ -376,7 +376,7 @@ class Mesh:
     ) -> DeviceOp[Any]:
         """A collective of the parts.
 
-        Of one device it takes the operand itself, of several a list.
+        On one device it takes the operand itself, on several a list.
         """
         return collective(parts[0] if len(self.devices) == 1 else list(parts), **options)
 

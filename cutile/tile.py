@@ -23,12 +23,12 @@ class Live(Protocol):
         ...
 
     def method(self, owner: Any, name: str, args: Sequence[Any]) -> Any:
-        """Call a method of something that the kernel's author made outside of it."""
+        """Call a method of an object that was made outside of the kernel."""
         ...
 
 
 live: ContextVar[Live | None] = ContextVar("cutile_live", default=None)
-"""What gives the language's functions a meaning here; None outside of interpreted kernels."""
+"""The running interpreter, which gives the language's functions their meaning; None outside of interpreted kernels."""
 
 
 _ON_HOST = {
@@ -40,7 +40,7 @@ _ON_HOST = {
     "randn": "api.randn(mean, std, shape)",
     "scan": "api.scan(tensor, function, identity)",
 }
-"""What does on the host as functions of these names in a kernel."""
+"""What to write on the host in place of the language's functions of these names."""
 
 
 def outside_kernel(what: str) -> NoReturn:
@@ -261,7 +261,7 @@ class Tile:
     __hash__ = object.__hash__
 
     if TYPE_CHECKING:
-        # Never there when a program runs: Python would take what has items for something to iterate over.
+        # For type checkers alone: at run time Python would take an object with `__getitem__` for an iterable.
 
         def __getitem__(self, key: NewAxes) -> Tile: ...
         def __index__(self) -> int: ...  # of a scalar: range(first, end)
@@ -275,5 +275,5 @@ if TYPE_CHECKING:
     class Condition(Tile, Any):
         """A tile of bool.
 
-        Python's `max(t, 0.0)` and `min` want comparisons that give a bool: so it passes for one.
+        Python's `max(t, 0.0)` and `min` take values whose comparisons give a bool: a type checker accepts this as one.
         """

@@ -1,4 +1,4 @@
-"""What a backend is: its verbs, and the data that passes between them.
+"""The interface of a backend: its verbs, and the data that passes between them.
 
 lower(function, target, options) -> function      pure: this target's passes; every decision is in the result
 prove(lowered)                                    pure: models of the lowered kernel, with CUTILE_VERIFY=1
@@ -31,11 +31,11 @@ Row = tuple[str, str]
 """A line of a kernel's plan: its heading and its text."""
 
 NOT_USED = "not used"
-"""The heading of options and hints that a kernel does without."""
+"""The heading of options and hints that have no effect on a kernel."""
 
 
 def unused_rows(facts: Mapping[str, Any]) -> tuple[Row, ...]:
-    """The rows of options and hints that a kernel lacks, from its facts."""
+    """The rows of options and hints that have no effect on a kernel, from its facts."""
     return tuple((NOT_USED, str(line)) for line in facts.get(UNUSED, ()))
 
 
@@ -128,7 +128,7 @@ class CompileOptions:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        # One form for what means the same: options are compared, hashed and printed into the cache key.
+        # Equal meanings get one form: options are compared, hashed and printed into the cache key.
         object.__setattr__(self, "fast_math", _parts_of(self.fast_math))
         for name in ("occupancy", "num_cta_in_cga", "num_worker_warps", "num_pieces"):
             value = getattr(self, name)
@@ -136,7 +136,7 @@ class CompileOptions:
                 raise ArgumentError(f"CompileOptions({name}={as_text(value)}): expected a positive int or None")
         for name, others in (("limit_waits", ()), ("streaming_stores", (None,))):
             value = getattr(self, name)
-            # 0 and False are one key of the cache, so that other values must not come to mean something else.
+            # 0 equals False, so that both would be one key of a kernel: only bools are taken.
             if not isinstance(value, bool) and value not in others:
                 expected = "True, False or None" if others else "True or False"
                 raise ArgumentError(f"CompileOptions({name}={as_text(value)}): expected {expected}")
@@ -268,8 +268,9 @@ class Packed(NamedTuple):
         pack: `pack(memory, 0, *numbers)`, with the plain number of each parameter.
         launch: the runtime's launcher of the function, for any stream of the device. It reads the memory at once.
         most: the most blocks that a launch may have.
-        memory: makes, for each thread that launches, what `pack` writes to, and the address that a launch is given.
-        code: what has to live until the device is done.
+        memory: called once by each thread that launches; returns the memory that `pack` writes to, and the address of
+            it that `launch` takes.
+        code: an object that has to live until the device is done.
     """
 
     pack: Callable[..., None]
@@ -384,7 +385,7 @@ class Backend(Protocol):
     def prove(self, lowered: Function) -> None:
         """Check that the threads of a lowered kernel neither hang nor race.
 
-        No rule of the IR says so.
+        The IR's own rules do not cover this.
 
         Raises:
             IRError: they do; the compiler is at fault, not the kernel.

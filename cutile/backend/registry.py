@@ -14,12 +14,12 @@ from cutile.errors import UnsupportedTargetError
 
 
 class Row(NamedTuple):
-    """A backend, as far as it is known before it is imported.
+    """The facts of a backend that are known before it is imported.
 
     Attributes:
-        module: where its manifest is.
+        module: the module with its manifest, `BACKEND`.
         devices: the kinds of devices that its code runs on.
-        architectures: a pattern of the names of architectures that it compiles for without a device.
+        architectures: a regular expression for the names of architectures that it compiles for without a device.
         example: one of these architectures, for messages and trials.
     """
 
@@ -42,7 +42,7 @@ _loaded: dict[str, Backend] = {}
 
 
 def row_of(name: str) -> Row:
-    """What is known of the backend of this name.
+    """The facts of the backend of this name.
 
     Raises:
         UnsupportedTargetError: no backend has this name.
@@ -110,6 +110,6 @@ def backend_of(arch: str) -> str | None:
 def title_of(target: Target) -> str:
     """The name of a target for people.
 
-    Its architecture if `target_named` takes that, else its backend.
+    It is the architecture if `target_named` takes it, else the backend.
     """
     return target.arch if backend_of(target.arch) == target.backend else target.backend

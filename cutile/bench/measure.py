@@ -12,7 +12,7 @@ from cutile.bench.pairs import MIN_PAIRS, Arm, Budget, DeviceArm, Interval, Pair
 from cutile.errors import ArgumentError, as_text
 
 BATCH_S = 0.5e-3
-"""Seconds of a batch, whose computations are timed together: events and launches are short beside it."""
+"""Seconds of a batch, whose computations are timed together. Events and launches take little of that."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def measure(
         before, last = last, now()
         if last - begin >= options.warmup_ms / 1e3:
             break
-    # The wall clock counts as well: making an operation and clearing caches take time outside of the timed span.
+    # Reps by the wall clock: making an operation and clearing caches take time outside of the timed span.
     reps_in_time = round(options.rep_ms / 1e3 / max(last - before, run_s * batch, 1e-9))
     batch = _batch(run_s) if in_batches else 1
     reps = min(max(reps_in_time, options.min_reps), options.max_reps)

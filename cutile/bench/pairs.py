@@ -32,7 +32,7 @@ class Interval:
     Attributes:
         median: the median of the measurements.
         low, high: two of the measurements, between which the true median lies with at least 95 % probability, whatever
-            the distribution: below six measurements, the least and the greatest of them, with less.
+            the distribution. Of fewer than six they are the least and the greatest, and the probability is lower.
         count: the number of measurements.
     """
 
@@ -49,7 +49,7 @@ def interval(values: Sequence[float]) -> Interval:
     with the probability that fewer than `r` of `n` tosses of a coin are heads.
 
     Raises:
-        ValueError: there are none.
+        ValueError: there are no values.
 
     Example:
         >>> interval([3, 1, 2, 5, 4, 6, 8, 7, 10, 9])
@@ -88,9 +88,9 @@ class Budget:
 
     Attributes:
         warm_s: seconds of running both in turn before anything counts.
-        measure_s: seconds of what counts, both together.
+        measure_s: seconds of the turns that count, of both together.
         pairs: the number of pairs; with fewer than 20 the interval says little.
-        pause_s: idle seconds before each turn, in which spinning threads of the turn before stop.
+        pause_s: idle seconds before each turn, in which threads of the previous turn stop spinning.
 
     Raises:
         ValueError: `pairs` is below 1.

@@ -2,8 +2,8 @@
 
 This process makes the generated text, which is quick. Other processes build machine code of it, which is slow: Numba
 builds one kernel at a time within a process. A process may end or take too long, and only its kernel fails. Machine
-code goes into the disk cache, where launches find it. Without a disk cache nothing is built ahead, unless there is a
-time limit: then it waits in this process's memory for its launch.
+code goes into the disk cache, where launches find it. Without a disk cache, nothing is built ahead unless there is a
+time limit: then machine code waits in this process's memory for its launch.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def main() -> None:
 
 MAX_WORKERS = 16
 WORTH_A_PROCESS = 8
-"""Kernels from which on processes are started: one takes a second to be ready, a kernel a fifth of that to be built."""
+"""The fewest kernels for which processes are started: a process takes a second to start, a kernel 0.2 s to be built."""
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,13 @@ def job_of(request: Request) -> Job | None:
     """
     request = request.as_compiled()
     settings = config.load()
-    made_by = backend(request.target.backend)
+    compiler = backend(request.target.backend)
     function = run_passes(front(request).function, check=settings.verify)
-    key = cache_key(function, request.options, request.target, made_by.version())
+    key = cache_key(function, request.options, request.target, compiler.version())
     if key in built_ahead or (settings.disk_cache and disk_store(settings.cache_directory).get(key) is not None):
         return None
     lowered = lower(request, function, settings.verify, settings.prove)
-    return Job(key, made_by.emit(lowered, request.target, request.options), request, function)
+    return Job(key, compiler.emit(lowered, request.target, request.options), request, function)
 
 
 class Builders:
@@ -134,7 +134,8 @@ class Builders:
     def compile(self, requests: Sequence[Request]) -> list[Exception | None]:
         """Compile for the launches to come; return the error of each request, or None.
 
-        Without a time limit a few kernels are left for their first launch. With one they are not: a launch has none.
+        Without a time limit, a few kernels are left for their first launch. With a limit, all are built here: a launch
+        has no limit.
         """
         errors: list[Exception | None] = [None] * len(requests)
         settings = config.load()
@@ -168,6 +169,7 @@ class Builders:
         return errors
 
     def _build(self, jobs: Sequence[Job]) -> list[tuple[Executable | None, str]]:
+        """Build jobs in several processes; return what `_Worker.build` says of each."""
         answers: list[tuple[Executable | None, str]] = [(None, "")] * len(jobs)
         queue = deque(enumerate(jobs))
         workers = [self._idle.pop() if self._idle else _Worker() for _ in range(min(self.workers, len(jobs)))]
@@ -186,7 +188,7 @@ class Builders:
                 thread.start()
             for thread in threads:
                 thread.join()
-        except BaseException:  # Ctrl-C: jobs that are under way are given up
+        except BaseException:  # such as Ctrl-C: the jobs that are being built are given up
             for worker in workers:
                 worker.close()
             raise
@@ -216,7 +218,7 @@ class _Worker:
     def build(self, job: Job, limit_s: float | None) -> tuple[Executable | None, str]:
         """The executable of a job; or None, and the reason.
 
-        The limit is of the whole job: a kernel that spills may be built twice.
+        The limit is for the whole job: a kernel that spills may be built twice within it.
         """
         until = None if limit_s is None else time.monotonic() + limit_s
 
@@ -241,7 +243,7 @@ class _Worker:
         given_up = Gate()
 
         def give_up() -> None:
-            given_up.open()  # first: killing the process ends `receive`, which then looks at it
+            given_up.open()  # first: killing the process ends `receive` below, whose error handler reads the gate
             process.kill()
 
         timer = threading.Timer(left_s, give_up) if left_s is not None else None
@@ -260,7 +262,7 @@ class _Worker:
             if timer is not None:
                 timer.cancel()
                 timer.join()  # it may have fired just now
-                if given_up.is_open:  # behind the answer: the process serves no other job
+                if given_up.is_open:  # it fired after the answer came: the killed process serves no other job
                     self.close()
 
     def close(self) -> None:

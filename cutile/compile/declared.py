@@ -51,7 +51,7 @@ class AccessRules:
 
         Args:
             function: the kernel's IR.
-            generics: their values, by name.
+            generics: the values of the kernel's generics, by name.
             force: whether every check stays, whatever `@entry` says (`CUTILE_FORCE_CHECKS`).
         """
         mode = "keep" if force else self.checks
@@ -115,14 +115,14 @@ class Declared:
         """The options of a launch for a target.
 
         Args:
-            requested: the launch's options; `self.default` itself if it gives none.
+            requested: the launch's options; the object `self.default` if it gives none.
             target: the target, whose hints replace `self.default`.
         """
-        # Not `!=`: a launch that gives options equal to the default has given some, which come before hints.
+        # Not `!=`: options that a launch gives come before hints, even if they are equal to the default.
         if requested is not self.default:
             return requested
         hints = dict(self.hints)
-        # GPUs of sm_90 are compiled for as sm_90a, with the features of that architecture alone. Users write either.
+        # The target of an sm_90 GPU is sm_90a, with the features that only this architecture has. Users write either.
         return hints.get(target.arch) or hints.get(target.arch.removesuffix("a")) or requested
 
 
@@ -170,7 +170,7 @@ def checked_hints(hints: Mapping[str, CompileOptions] | None) -> tuple[tuple[str
 
 
 def cap_alignment(specialization: Specialization, options: CompileOptions) -> Specialization:
-    """The specialization, with alignments of `options.max_divisibility` at most."""
+    """The specialization, with alignments of at most `options.max_divisibility`."""
 
     def cap(type: Type) -> Type:
         tensor = type.tensor if isinstance(type, MutType) else type

@@ -82,7 +82,7 @@ def types_text(function: Function) -> str:
 def _parameter_text(value: Value) -> str:
     """A parameter's name and type.
 
-    Strides and alignment are told only where rows are not contiguous and aligned, as most are.
+    Strides and alignment are told only where they differ from those of contiguous, aligned rows.
     """
     kind = value.type
     tensor = kind.tensor if isinstance(kind, MutType) else kind
@@ -100,7 +100,7 @@ def _parameter_text(value: Value) -> str:
 def without_toolchain(facts: Mapping[str, Any], name: str, error: ImportError) -> dict[str, Any]:
     """The facts of a source that was not built, and why there is no toolchain.
 
-    Registers and spills are not counted, so that the number of warps is not decided.
+    Registers and spills are not counted, so the number of warps is not final.
 
     Args:
         facts: the facts of the source.
@@ -178,7 +178,7 @@ def more_warps(facts: Mapping[str, Any], options: CompileOptions) -> int | None:
 def warn_of_spills(
     source: FunctionSource, facts: Mapping[str, Any], options: CompileOptions, arch: str, key: str, types: str
 ) -> None:
-    """Warn that a kernel spills, with remedies, once for each specialization.
+    """Warn once for each specialization that a kernel spills, with remedies.
 
     Args:
         source: the kernel's source.
@@ -335,18 +335,22 @@ def front(request: Request) -> Program:
 
 
 def lower(request: Request, function: Function, check: bool, prove: bool = False) -> Function:
-    """The IR after the target's own passes; with `prove`, its models hold."""
-    made_by = backend(request.target.backend)
-    lowered = made_by.lower(function, request.target, request.options)
+    """The IR after the target's own passes.
+
+    With `check` it is verified, with `prove` also by the target's models.
+    """
+    compiler = backend(request.target.backend)
+    lowered = compiler.lower(function, request.target, request.options)
     if check:
         verify(lowered)
     if prove:
-        made_by.prove(lowered)
+        compiler.prove(lowered)
     return lowered
 
 
 built_ahead: dict[str, Executable] = {}
-"""Executables that processes built, by cache key, where no disk cache hands them on. A compilation takes one out."""
+"""Executables by cache key that other processes built, if no disk cache passes them on. A compilation removes its own.
+"""
 
 
 def compile_kernel(request: Request) -> Compiled:
@@ -359,7 +363,7 @@ def compile_kernel(request: Request) -> Compiled:
     unread, request = request.unread, request.as_compiled()
     settings = request.declared.dump_settings(config.load())
     dump = Dump(settings, request.source.name)
-    made_by = backend(request.target.backend)
+    compiler = backend(request.target.backend)
     clock = _Clock()
     program = front(request)
     clock.lap("frontend")
@@ -367,7 +371,7 @@ def compile_kernel(request: Request) -> Compiled:
     function = run_passes(program.function, check=settings.verify)
     clock.lap("passes")
     dump.ir("passes", function)
-    key = cache_key(function, request.options, request.target, made_by.version())
+    key = cache_key(function, request.options, request.target, compiler.version())
     store = disk_store(settings.cache_directory) if settings.disk_cache else None
     executable = store.get(key) if store is not None else None
     clock.lap("cache")
@@ -377,14 +381,14 @@ def compile_kernel(request: Request) -> Compiled:
     if executable is None or dump.wants("lowered"):  # the other stages are in the executable
         lowered = lower(request, function, settings.verify)
         clock.lap("lower")
-        if settings.prove:
-            made_by.prove(lowered)
+        if settings.prove:  # not by `lower`, so that it has a lap of its own
+            compiler.prove(lowered)
             clock.lap("prove")
         dump.ir("lowered", lowered)
         if executable is None:
-            source = made_by.emit(lowered, request.target, request.options)
+            source = compiler.emit(lowered, request.target, request.options)
             clock.lap("emit")
-            executable = machine_code(request, function, source, partial(_build, made_by), settings)
+            executable = machine_code(request, function, source, partial(_build, compiler), settings)
             clock.lap("build")
             if store is not None:
                 store.put(key, executable)
@@ -396,7 +400,7 @@ def compile_kernel(request: Request) -> Compiled:
     if executable.facts.get("spills"):
         types = types_text(program.function)
         warn_of_spills(request.source, executable.facts, request.options, request.target.arch, key, types)
-    loaded = made_by.load(executable)
+    loaded = compiler.load(executable)
     clock.lap("load")
     return Compiled(loaded, executable, program, key, from_disk, clock.seconds, function.facts, options=request.options)
 
@@ -413,7 +417,7 @@ def machine_code(request: Request, function: Function, source: Source, build: Bu
         function: its IR after the neutral passes.
         source: its generated text.
         build: makes machine code of a text.
-        settings: whether a second text is verified and proved.
+        settings: whether the IR for more warps is verified and proved.
     """
     executable = build(source, request.target)
     warps = more_warps(executable.facts, request.options)
@@ -424,23 +428,23 @@ def machine_code(request: Request, function: Function, source: Source, build: Bu
         lowered = lower(request, function, settings.verify, settings.prove)
     except KernelTypeError:  # so many warps may need more shared memory than there is
         return executable
-    made_by = backend(request.target.backend)
-    retry = build(made_by.emit(lowered, request.target, request.options), request.target)
+    compiler = backend(request.target.backend)
+    retry = build(compiler.emit(lowered, request.target, request.options), request.target)
     if retry.facts.get("spills", 0) >= executable.facts["spills"]:
         return executable
     note = f"with {executable.facts['warps']} warps {executable.facts['spills']} bytes would spill: {warps} taken"
     return replace(retry, log=f"{note}\n{retry.log}")
 
 
-def _build(made_by: Backend, source: Source, target: Target) -> Executable:
+def _build(compiler: Backend, source: Source, target: Target) -> Executable:
     """Build machine code; add advice to an error that a missing package may cause."""
     try:
-        return made_by.build(source, target)
+        return compiler.build(source, target)
     except Exception as error:
         from cutile.installation import advice, smells_of_installation
 
         if smells_of_installation(error):
-            error.add_note(advice(made_by.name))
+            error.add_note(advice(compiler.name))
         raise
 
 
@@ -471,14 +475,14 @@ def render(request: Request, stage: str) -> str:
     lowered = lower(request, function, check=True)
     if stage == "lowered":
         return print_function(lowered)
-    made_by = backend(request.target.backend)
-    source = made_by.emit(lowered, request.target, request.options)
+    compiler = backend(request.target.backend)
+    source = compiler.emit(lowered, request.target, request.options)
     if stage == "source":
         return source.text
     if stage == "log":
-        return _build(made_by, source, request.target).log
+        return _build(compiler, source, request.target).log
     try:
-        facts = machine_code(request, function, source, partial(_build, made_by), config.load()).facts
+        facts = machine_code(request, function, source, partial(_build, compiler), config.load()).facts
     except ImportError as error:
-        facts = without_toolchain(source.facts, made_by.name, error)
+        facts = without_toolchain(source.facts, compiler.name, error)
     return plan_text(program.function, request.target, request.options, facts, unread)

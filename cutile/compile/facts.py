@@ -3,8 +3,8 @@
 A tensor counts by its layout class, and by its extents where the signature asks for them. Layout classes are interned:
 equal ones are the same object, so that they compare and hash by identity in the key that every launch looks up.
 
-A kernel is compiled for the values of constants. In Python `1 == 1.0 == True` and `0.0 == -0.0`, which are different
-constants: their keys have types and texts.
+A kernel is compiled for the values of constants. In Python `1 == 1.0 == True` and `0.0 == -0.0`, but these are
+different constants: keys tell them apart by their types and texts.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ def constant(value: Any, kinds: tuple[type, ...], what: str) -> Any:
 
 
 def _plain(value: Any, what: str) -> Any:
+    """`constant`, for a value of any type that constants may have."""
     if isinstance(value, _PLAIN):
         return value
     if isinstance(cast("object", value), np.generic):
@@ -73,7 +74,7 @@ def _plain(value: Any, what: str) -> Any:
 
 
 def _instead_of(value: Any) -> str:
-    """The remedy for a type or function of another library, behind a semicolon."""
+    """The remedy for a type or function of another library, after a semicolon."""
     from cutile.frontend import elsewhere  # here, since it imports the whole language, and errors alone need it
 
     try:
@@ -117,22 +118,22 @@ def constant_key(value: Any) -> Hashable:
 
 def generics_key(generics: Mapping[str, Any]) -> tuple[Hashable, ...]:
     """The values of generics, as part of a key."""
-    # Most are ints, of which each launch is spared the call.
+    # Most are ints, for which each launch is spared the call.
     return tuple((name, value if type(value) is int else constant_key(value)) for name, value in generics.items())
 
 
 WIDEST = 16  # bytes; the widest access of a thread
 ALIGNMENT_WITHOUT_TMA = 8
-"""Bytes: the alignment of a tensor that is aligned to `WIDEST`, but must not be copied by TMA, which copies tensors of
-that alignment. Threads load eight bytes of it at a time. There are two such cases. A stride of 0: TMA is not known to
-take it. A result whose rows do not end at a multiple of `WIDEST`: TMA writes beyond the end (seen on an H200: of 27
-columns of f16 in wider rows it wrote 32)."""
+"""Bytes: the alignment that a class states for a tensor that is aligned to `WIDEST`, but must not be copied by TMA. TMA
+copies tensors of alignment `WIDEST` alone; of others, threads load eight bytes at a time. There are two such cases. A
+stride of 0: TMA is not known to take it. A result whose rows do not end at a multiple of `WIDEST`: TMA writes beyond
+the end (seen on an H200: of 27 columns of f16 in wider rows it wrote 32)."""
 
 
 class LayoutClass:
     """An element type, the axis of stride 1, an alignment, and for a `Mut` the tile.
 
-    Made by `layout_class`, and by `tiled` of another one: never elsewhere, since classes compare by identity.
+    Made by `layout_class`, or by another class's `tiled`: nowhere else, since classes compare by identity.
 
     Attributes:
         dtype: the element type.
@@ -211,7 +212,7 @@ def layout_class(dtype: DTypeLike, shape: tuple[int, ...], strides: tuple[int, .
     Args:
         dtype: the element type.
         shape: the extents.
-        strides: in elements.
+        strides: the strides, in elements.
         address: the address of the element of index 0.
     """
     size = dtype.bits // 8

@@ -7,8 +7,8 @@ A folder that is being written, or removed, has a name that identifies the proce
 
     <folder>/<place>-<process>-<start>-<token>
 
-`place` is a digest of the machine, its boot and its namespace of processes. `start` is when the process began: a later
-process may have the same number. The folders of a process that has ended are removed by the next process.
+`place` is a digest of the machine, its boot and its namespace of processes. `start` is the time when the process began:
+a later process may have the same number. The next process removes the folders of processes that have ended.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from contextlib import suppress
 from pathlib import Path
 
 MAX_LINKS = 40
-"""Symbolic links that are followed on the path of a folder, as many as Linux follows."""
+"""The most symbolic links that are followed on the path of a folder, as many as Linux follows."""
 
 
 def make_private(folder: Path) -> None:
@@ -59,7 +59,8 @@ def distrust(base: Path, folder: Path) -> str | None:
     try:
         for path, status in _steps(folder):
             place = os.fspath(path)
-            # A sticky folder such as /tmp may be above, where others cannot rename ours; they could add to our own.
+            # A sticky folder such as /tmp may be above: others cannot rename our folder there. The cache folder itself
+            # must not be one, since others could add entries to it.
             reason = _other_writers(status, sticky=place != real_folder, strict=place in (real_folder, real_base))
             if reason is not None:
                 return f"{path} {reason}"
@@ -71,9 +72,9 @@ def distrust(base: Path, folder: Path) -> str | None:
 
 
 def is_trusted(status: os.stat_result) -> bool:
-    """Whether only the user and root can have written a file in a trusted folder.
+    """Whether only the user and root can have written a part of a trusted folder.
 
-    Or a folder in it.
+    The part is a file or a folder.
     """
     return not hasattr(os, "geteuid") or _other_writers(status, sticky=False, strict=True) is None
 
@@ -105,12 +106,12 @@ def _steps(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _other_writers(status: os.stat_result, *, sticky: bool, strict: bool) -> str | None:
-    """Who else could have written a file or folder, as words; None where nobody could.
+    """The other users who could have written a file or folder, as words; or None.
 
     Args:
         status: the status of a folder, a file or a link.
-        sticky: whether others may write a folder with the sticky bit, in which only owners rename files.
-        strict: whether the user's own group, and the owner that `_unmapped` says, count as others.
+        sticky: whether a folder that others may write is accepted if it has the sticky bit: only owners rename there.
+        strict: whether the user's own group, and the owner that `_unmapped` gives, count as others.
     """
     if status.st_uid not in (os.geteuid(), 0) and (strict or status.st_uid not in _unmapped()):
         return f"belongs to another user ({status.st_uid}); set CUTILE_CACHE_DIR to a folder of your own"
@@ -126,7 +127,7 @@ def _other_writers(status: os.stat_result, *, sticky: bool, strict: bool) -> str
 
 
 def _is_own_group(group: int) -> bool:
-    """Whether a group has no member but the user or root.
+    """Whether a group has no members but the user and root.
 
     Many systems make such a group for each user, and let it write the user's folders.
     """
@@ -144,7 +145,7 @@ def _is_own_group(group: int) -> bool:
 
 
 def _unmapped() -> tuple[int, ...]:
-    """The user that stands for root in a container with a namespace of users.
+    """The user that stands for root in a container with a namespace of users, if any.
 
     It owns the folders above the user's.
     """
@@ -157,7 +158,7 @@ def _unmapped() -> tuple[int, ...]:
 
 
 STALE_S = 3600.0
-"""Seconds after which a folder of another machine's process counts as left: writing an entry takes milliseconds."""
+"""Seconds after which a folder of another machine's process counts as abandoned. Entries take milliseconds to write."""
 
 
 class Temporaries:
@@ -253,7 +254,7 @@ def _is_young(path: Path) -> bool:
 def _place() -> str:
     """A digest of the machine, its boot and its namespace of processes.
 
-    Within these the number of a process identifies it.
+    Within these, a process's number identifies the process.
     """
     import socket  # few processes write an entry, and each import delays every first launch
 
@@ -271,7 +272,7 @@ def _start_of(pid: int) -> int | None:
     None where the process has ended, or the system does not say.
     """
     try:
-        # The fields behind the process's name, which stands in brackets and may have blanks and brackets itself.
+        # The fields after the process's name, which stands in brackets and may contain blanks and brackets.
         fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:
         return None

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cutile.interpreter.run import Interpreted
 
 V = TypeVar("V")
-_flights: weakref.WeakSet[SingleFlight[Any]] = weakref.WeakSet()
+_flights: weakref.WeakSet[SingleFlight[Any]] = weakref.WeakSet()  # all of them, for a forked child
 
 
 def _after_fork_in_child() -> None:
@@ -40,7 +40,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
 class _Entry(Generic[V]):
     """A value that one thread makes and others may wait for.
 
-    Not a `concurrent.futures.Future`: importing that takes longer than to launch a compiled kernel.
+    Not a `concurrent.futures.Future`: to import that takes longer than to launch a compiled kernel.
     """
 
     __slots__ = ("_gate", "done", "error", "value")
@@ -81,7 +81,10 @@ class SingleFlight(Generic[V]):
         _flights.add(self)
 
     def after_fork(self) -> None:
-        """In a forked child forget values that other threads were making: these are gone."""
+        """Forget, in a forked child, the values that other threads were making.
+
+        The child does not have these threads.
+        """
         self._lock = new_lock()
         self._entries = {key: entry for key, entry in self._entries.items() if entry.done}
 
@@ -132,7 +135,7 @@ class Plan:
         kernel: the kernel.
         specialization: its types and constants.
         options: the launch's options.
-        change: options that replace some of these; see `Loaded.variants`.
+        change: changes of these options, for a variant; see `Loaded.variants`.
 
     Attributes:
         memo: values that launches work out once, by device.
@@ -215,7 +218,7 @@ class Plan:
         return compiled is not None and compiled.program.captures.unchanged()
 
     def ready(self) -> list[Compiled]:
-        """All compiled kernels, of every target and variant."""
+        """All compiled forms in memory, for every target and of every variant."""
         plans = [self, *list(self._variants.values())]
         return [compiled for plan in plans for compiled in plan._compiled.ready()]
 
@@ -232,11 +235,11 @@ class Plan:
 
 
 _options: dict[CompileOptions, object] = {}
-"""An object for each set of options. It stands for them in keys, since hashing all their fields takes long."""
+"""An object for each set of options, which stands for the set in keys: to hash all fields takes long."""
 
 
 def plan_key(generics: Mapping[str, Any], options: CompileOptions) -> tuple[Hashable, ...]:
-    """The item of a plan's key that tells generics and options; empty for neither."""
+    """The item of a plan's key for generics and options; empty if a launch gives none."""
     if not generics and options is DEFAULT_OPTIONS:  # `is`: most launches have this very object
         return ()
     token = _options.get(options)
@@ -251,7 +254,7 @@ class KernelCache:
         declared: the keywords of `@entry`.
 
     Attributes:
-        arranged: the same kernel for arguments that are groups of tensors, by the structure of the groups.
+        arranged: this kernel for arguments that are groups of tensors, by the structure of the groups.
         plans: the specialized kernels. Their keys have an item for each tensor: its layout class, or its facts where
             the signature declares extents. Generics and options follow, where a launch gives some.
 

@@ -33,9 +33,9 @@ LAUNCH: dict[str, str] = {
     "stream": "an operation is given a stream when it runs: k(...).sync_on(stream)",
     "target": "what inspect compiles for is called arch, such as arch='sm_90a'",
 }
-"""How to write a launch's keyword of another library here, by that keyword.
+"""What to write in place of another library's keyword of a launch, by that keyword.
 
-It stands here, since a keyword of a call that is no parameter is looked up among the generics. `entry`, `autotune` and
+The table is here, since a call's keyword that is no parameter is looked up among the generics. `entry`, `autotune` and
 `CompileOptions` have tables of their own: the same keyword has another remedy there.
 """
 
@@ -47,7 +47,7 @@ class Specialization:
     Attributes:
         parameters: the types of the launch parameters.
         generics: the values of the generics.
-        pointers: the dtypes of the elements that pointers lead to.
+        pointers: the dtypes of the elements that pointer parameters point to.
         arrangement: how arguments that are groups are put together from launch parameters.
     """
 
@@ -118,7 +118,7 @@ def _by_generic(signature: Signature, flat: Sequence[Any]) -> list[Any]:
     shapes = [position for position, each in enumerate(signature.generics) if each.kind == "shape"]
     count, extra = len(signature.generics), len(flat) - len(signature.generics)
     if len(shapes) == 1 and extra >= 0:
-        begin = shapes[0]  # all values that other generics leave, from this position on, are its extents
+        begin = shapes[0]  # from here on, the values that the other generics leave over are the shape's extents
         if not isinstance(flat[begin], tuple | list):
             end = begin + extra + 1
             flat = [*flat[:begin], tuple(flat[begin:end]), *flat[end:]]
@@ -138,6 +138,10 @@ def _generic(signature: Signature, name: str) -> Generic:
 
 
 def _checked(signature: Signature, generic: Generic, value: Any) -> Any:
+    """The value of a generic in one form: a dtype, a tuple of ints, or a constant.
+
+    Raises GenericsError if it is of another kind.
+    """
     if generic.kind == "dtype":
         try:
             return as_dtype(value)
@@ -238,7 +242,7 @@ def _bind_names(binder: _Binder, parameter: Parameter, fact: Fact) -> None:
     """Bind the generics that a parameter names to the values of its argument."""
     if fact is None:  # a scalar: the signature and the generics decide its type
         return
-    if isinstance(fact, PointerFacts):  # one to another dtype than is declared was refused by `check_pointer`
+    if isinstance(fact, PointerFacts):  # `check_pointer` has refused a dtype other than a declared one
         if isinstance(parameter.dtype, str):
             binder.bind(parameter.dtype, fact.dtype, f"the dtype of argument {parameter.title!r}")
         return
@@ -282,6 +286,10 @@ def _show(extents: tuple[Extent, ...]) -> str:
 def _tensor_type(
     signature: Signature, parameter: Parameter, fact: TensorFacts, generics: Mapping[str, Any], max_divisibility: int
 ) -> Type:
+    """The type of a tensor parameter: a `TensorType`, or a `MutType` for a partition.
+
+    Extents are in it where the signature declares them, or where they are 0.
+    """
     layout = fact.layout
     # Bytes. Elements are aligned to their own size at least, as in `cap_alignment` (`declared.py`).
     alignment = max(layout.dtype.bits // 8, min(layout.alignment, max_divisibility))
@@ -294,8 +302,8 @@ def _tensor_type(
             # Each launch compares the extents of one name (`Signature.agreements`). Nothing is compiled for them.
             constants = [None if isinstance(extent, NamedExtent) else extent for extent in declared]
             extents = tuple(generics[extent] if isinstance(extent, str) else extent for extent in constants)
-    # The type has the zero, so that passes fold a load of a tensor without elements to its padding. So no target has to
-    # generate code for such a tensor.
+    # An axis without elements has extent 0 in the type. Passes then fold loads of the tensor to their padding, and no
+    # target has to generate code for it.
     extents = tuple(0 if axis in layout.empty else extent for axis, extent in enumerate(extents))
     # A `SharedMut` is not stable: any tile block may write it while the kernel runs.
     tensor = TensorType(layout.dtype, extents, layout.strides, alignment, stable=parameter.kind != "shared")

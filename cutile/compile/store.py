@@ -86,7 +86,7 @@ def decode(key: str, files: Mapping[str, bytes]) -> Executable:
 
 
 def read_fields(meta: bytes) -> dict[str, Any]:
-    """The fields of `meta.json`, unchecked. Raises ValueError for no JSON."""
+    """The fields of `meta.json`, unchecked. Raises ValueError if it is no JSON."""
     return json.loads(meta)
 
 
@@ -149,9 +149,9 @@ def _one_of(value: Any, choices: Any) -> Any:
 
 FORMAT = "v2"
 DEFAULT_CAPACITY = 2 * 2**30  # bytes
-EVICT_EVERY = 64  # writes between two looks at the size of all entries
+EVICT_EVERY = 64  # writes between two checks of the size of all entries
 ATTEMPTS = 3
-"""Times that writing an entry is tried: between two steps another process may remove the folder that the next needs."""
+"""Attempts to write an entry: between two steps another process may remove the folder that the next step needs."""
 
 
 class CacheWarning(UserWarning):
@@ -180,7 +180,7 @@ class DiskStore:
 
     Args:
         folder: the folder; the platform's cache folder by default.
-        capacity: bytes, above which the entries that were read longest ago are removed.
+        capacity: bytes of all entries; above this, those that were read longest ago are removed.
     """
 
     def __init__(self, folder: Path | None = None, capacity: int = DEFAULT_CAPACITY) -> None:
@@ -240,8 +240,8 @@ class DiskStore:
     def remember(self, name: str, text: str) -> None:
         """Write a short note, if that is possible.
 
-        Errors are ignored: without the note its reader does some work again. If several processes write, the last one's
-        note stays. A note appears whole or not at all.
+        Errors are ignored: without the note, its reader does some work again. If several processes write, the last note
+        stays. A note appears whole or not at all.
         """
         if self.refusal() is not None:
             return

@@ -2,8 +2,8 @@
 
 An earlier search's choice on disk is taken if the kernels, the device, the configurations and the key are the same.
 Else the operations of all configurations are traced and their kernels compiled at once. Each operation runs once, and
-its result is compared with that of the first configuration. Those that agree are measured. All memory that operations
-write is put back.
+its result is compared with the result of the first configuration. Those that agree are measured. All memory that
+operations write is put back.
 """
 
 from __future__ import annotations

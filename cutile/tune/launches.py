@@ -40,9 +40,9 @@ from cutile.tune.table import NotebookTable, Tuned, default_progress
 __all__ = ("KernelSearch", "rounded_extents")
 
 BENCH = BenchOptions(warmup_ms=5.0, rep_ms=30.0)
-"""How long a measurement takes by default. Medians may be rough, since the run-off decides between the two best."""
+"""How long a measurement takes by default. Rough medians are enough, since the run-off decides between the two best."""
 
-_lock = new_lock()  # one search at a time: two at once would slow each other down, and measure that
+_lock = new_lock()  # one search at a time: two at once would slow each other down, and falsify both measurements
 
 
 class KernelSearch:
@@ -64,7 +64,7 @@ class KernelSearch:
         self._labels = repr([dict(each.label) for each in self._configurations])
         self._configs = dict(_named(self._configurations))
         self._key = _key_function(launchable, space.key)
-        self._digests: dict[object, str] = {}  # of choices looked for on disk, by their identity in memory
+        self._digests: dict[object, str] = {}  # of choices that were looked up on disk, by `_identity`
 
     # -- looking choices up ------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class KernelSearch:
         )
 
     def _identity(self, launch: LaunchFacts) -> object:
-        """The key of a choice in memory. It is cheap, since every launch makes one."""
+        """The key of a choice in memory. It must be cheap: every launch makes one."""
         layouts = tuple(
             each.view.layout if isinstance(each, OpenTiledView) else each.layout
             for each in launch.checked
@@ -128,7 +128,7 @@ class KernelSearch:
             for each in launch.checked
             if isinstance(each, View | TiledView | OpenTiledView)
         ]
-        made_by = backend(target.backend).version()
+        toolchain = backend(target.backend).version()
         parts = [
             launch.name,
             self._code(launch),
@@ -137,7 +137,7 @@ class KernelSearch:
             repr(self._key(launch)),
         ]
         parts += [repr(sorted((name, str(value)) for name, value in launch.generics.items())), *layouts]
-        return digest_of([*parts, launch.device.name, repr(target), own_digest(), made_by])
+        return digest_of([*parts, launch.device.name, repr(target), own_digest(), toolchain])
 
     def _code(self, launch: LaunchFacts) -> str:
         """The IR of the first configuration that has one; else the kernel's source.
@@ -168,10 +168,11 @@ class KernelSearch:
             best = self._configs[tuned.best]
             choice = Choice(launch.name, best, self._words(launch), tuned.median_ms, len(tuned.trials), tuned)
             launch.launchable.memo["choices"][key] = choice
-            # `known` has kept the digest, unless the user's key function returned another key then.
+            # `known` has made the digest, unless the user's key function returned another key there.
             save(self._digests.get(key) or self._digest(launch), choice)
 
     def _search(self, launch: LaunchFacts, device: Device) -> Tuned:
+        """Compare and measure all configurations; returns the table with the winner."""
         name, bench = launch.name, self._space.bench or BENCH
         stream = device.new_stream()
         scratch = Scratch(name, _written(launch), stream)
@@ -271,8 +272,8 @@ class _Oracle(DeviceOracle):
 class _Argument:
     """An argument of a trial.
 
-    It is a view of the caller's memory, or of a copy if the kernel writes it. Its methods are those by which launches
-    ask an argument for its view, to read, to write or to share.
+    It has a view of the caller's memory, or of a copy if the kernel writes it. Launches call its methods for the view,
+    to read, to write or to share the memory.
     """
 
     __slots__ = ("_view",)
@@ -378,7 +379,7 @@ def _variables_kept(
         for each in variables:
             storage = place_of(each, stream)
             places[id(storage)] = storage
-        break  # all configurations use the same variables: the function names them
+        break  # all configurations use the same variables, those that the function names
     backup = Backup(launch.name, stream)
     backup.keep(Region("a variable", storage, 0, storage.nbytes) for storage in places.values())
     try:
@@ -393,7 +394,7 @@ def _variables_kept(
 def _require_extents(launchable: Launchable, configurations: Sequence[Configuration], names: Sequence[str]) -> None:
     """Refuse a configuration that lacks an extent which others have.
 
-    An extent that none has, or that is a generic, may be given beside the configurations.
+    An extent that no configuration has, or that is a generic, may be given beside the configurations.
 
     Raises:
         GenericsError: there is one; says which.

@@ -203,6 +203,7 @@ class TrialLog:
             self._add_record(number, record)  # pyright: ignore[reportUnknownArgumentType]
 
     def _add_record(self, number: int, record: Mapping[str, Any]) -> None:
+        """Take a header, a trial or a run-off from the file's line of this number."""
         if "cutile.tune" in record:
             # Two processes that begin a log at once both write a header: each of them is compared.
             for field, value in self._header.items():
@@ -263,17 +264,18 @@ class TrialLog:
             self._do_without(error)
 
     def _append(self, path: Path, record: Mapping[str, Any]) -> None:
+        """Append a record, after the header if the file has none."""
         lines = [json.dumps(record)]
         if not self._begun:
             path.parent.mkdir(parents=True, exist_ok=True)
             lines.insert(0, json.dumps(self._header))
         text = ("\n" if self._cut else "") + "\n".join(lines) + "\n"
-        # One call of write with O_APPEND puts all of it at the end, so that lines of two processes do not mix.
+        # One `write` with O_APPEND puts the whole text at the end, so that lines of two processes do not mix.
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
         rest = text.encode()
         try:
-            # More than once only where the disk is full: a part is written, and the next call says why no more is. The
-            # next record, if there is one, has to begin on a line of its own.
+            # More than one `write` only where the disk is full: it writes a part, and the next one raises the error.
+            # The next record, if there is one, then has to begin on a line of its own.
             while rest:
                 rest = rest[os.write(file, rest) :]
                 self._cut = bool(rest)

@@ -40,8 +40,8 @@ Bytes = np.ndarray[tuple[int], np.dtype[np.uint8]]
 """Bytes on the host."""
 
 _ALIGNMENT = 64
-"""Bytes. Each allocation begins at a multiple of it (`Storage.allocate`). A copy begins as far beyond a multiple as its
-original. So both have the alignment that kernels assume, which is at most 16 bytes."""
+"""Bytes. Each allocation begins at a multiple of them (`Storage.allocate`). A copy begins as far beyond a multiple as
+its original. So both have the alignment that kernels assume, which is at most 16 bytes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +77,7 @@ def written_by(uses: Iterable[Use]) -> list[Region]:
 class Copies(DeviceOp[None]):
     """Copies bytes on a device.
 
-    It borrows nothing: the caller knows that nobody else uses them.
+    It takes no lease: the caller knows that nobody else uses the bytes.
     """
 
     __slots__ = ("_pairs",)
@@ -153,7 +153,7 @@ class Scratch:
         copies: the copies, one for each region.
 
     Raises:
-        TuningError: they do not fit; says how many bytes they are.
+        TuningError: the copies do not fit; says how many bytes they take.
     """
 
     def __init__(self, what: str, regions: Sequence[Region], stream: Stream) -> None:
@@ -205,6 +205,7 @@ class Backup:
                 self._copies.append((region, self._copy(region)))
 
     def _copy(self, region: Region) -> Region | Bytes:
+        """Copy a region on the device, or to the host if the device is full."""
         try:
             copy = like(region, self._stream)
         except OutOfMemoryError:
@@ -224,7 +225,7 @@ class Backup:
     def restore(self) -> None:
         """Put everything back, the latest copy first.
 
-        Where regions overlap, the earliest copy is right: a trial may have written before a later one was made.
+        Where regions overlap, the earliest copy is right: a trial may have written before a later copy was made.
         """
         for region, copy in reversed(self._copies):
             op = Copies([(region, copy)]) if isinstance(copy, Region) else _PutBack(region, copy)
@@ -239,7 +240,7 @@ _PIECE = 1 << 20  # elements that are compared at once: their float64 copies tak
 
 _TOLERANCE = {64: 1e-8, 32: 2e-3, 16: 2e-2, 8: 0.25}
 """By the bits of a float: the largest difference of two results, relative to the larger of an element and the root mean
-square of all elements. It is wide: it tells a wrong kernel from one that adds up in another order, and no more. One
+square of all elements. It is wide, so that only a wrong kernel exceeds it, and none that adds up in another order. One
 rounding is 2**-53 of a number in f64, 2**-24 in f32, 2**-11 in f16, and 2**-4 or 2**-3 in 8 bits."""
 
 _BF16_TOLERANCE = 5e-2  # one rounding is 2**-8 of a number, and 2**-11 in f16
@@ -314,7 +315,7 @@ def _apart(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any], allowed: f
         piece = right[start : start + _PIECE].astype(np.float64)
         piece = piece[np.isfinite(piece)]
         largest = float(np.abs(piece).max(initial=0.0))
-        if largest > 0:  # squares of ratios to the largest: those of large float64 would overflow
+        if largest > 0:  # ratios to the largest are squared: the squares of large float64 would overflow
             norm = math.hypot(norm, largest * float(np.square(piece / largest).sum()) ** 0.5)
         count += piece.size
     scale = norm / count**0.5 if count else 0.0  # the root mean square
@@ -322,7 +323,7 @@ def _apart(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any], allowed: f
     for start in range(0, left.size, _PIECE):
         a, b = (each[start : start + _PIECE].astype(np.float64) for each in (left, right))
         with np.errstate(invalid="ignore", over="ignore"):  # infinities and NaNs are compared below
-            # Finite elements alone: all numbers lie within a part of infinity.
+            # Finite elements alone: an infinite one would allow every difference.
             is_near = np.isfinite(b) & (np.abs(a - b) <= allowed * np.maximum(np.abs(b), scale))
         differs[start : start + _PIECE] = ~(is_near | (a == b) | (np.isnan(a) & np.isnan(b)))
     return differs
@@ -381,8 +382,8 @@ class Agreement:
     def differing(self) -> dict[Config, str]:
         """Each configuration of a smaller group, with the first differing element.
 
-        The text is empty where this group's results, compared with the largest's, do agree. The groups were compared
-        the other way round: a difference is relative to the second results.
+        The text is empty where the results of the smaller group agree with the largest group's. `add` compared them the
+        other way round, and a difference is relative to the second results.
         """
         if not self._groups:
             return {}

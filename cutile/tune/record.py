@@ -36,10 +36,10 @@ class ToolchainDriftWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Provenance:
-    """What was timed, where, and made by what.
+    """The code, arguments, device and toolchain of an operation that was timed.
 
     Attributes:
-        source: a digest of the kernels' code, helpers and captured values included; the same when it moves in its file.
+        source: a digest of the kernels' code, helpers and captured values included; unchanged if they move in a file.
         arguments: the kernels with their arguments' layouts, extents and numbers, grids and options.
         device: the device's name.
         arch: the architecture that kernels were compiled for.
@@ -109,7 +109,7 @@ def submitted(make: Callable[[], DeviceOp[Any]], device: Device) -> tuple[Sequen
 
 @dataclass(frozen=True)
 class _Untraced:
-    """A launch as it is before anything runs."""
+    """A launch of an operation that cannot be traced."""
 
     op: KernelOp
     device: Device

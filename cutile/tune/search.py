@@ -275,6 +275,10 @@ class Search:
         return self.budget_s is not None and self.now() - self._begin >= self.budget_s
 
     def _try(self, configs: Sequence[Config], *, despite_budget: bool = False) -> None:
+        """Get a trial of each configuration, from the log or by a measurement.
+
+        The budget may end this early, unless `despite_budget`. Pruned configurations are skipped.
+        """
         untried: list[tuple[Config, str]] = []
         for config in configs:
             if config in self.trials:  # it was required, or the searcher asked for it before
@@ -298,7 +302,7 @@ class Search:
                 )
 
     def _look(self, config: Config, untried: list[tuple[Config, str]]) -> None:
-        """Take a configuration's trial from the log, or add it to `fresh`.
+        """Take a configuration's trial from the log, or add it to `untried`.
 
         The log's trial counts if it has the same subject.
         """
@@ -310,8 +314,8 @@ class Search:
             self._note(trial)
             return
         trial_in_log = self.log.trials.get((config, subject))
-        # A failure may have been by chance, as when memory was short, and is tried again. One that made the device
-        # unusable is not: it would end this search as well.
+        # A configuration that failed is tried again: the cause may have been chance, such as a lack of memory. One that
+        # made the device unusable is not tried again: it would end this search as well.
         if trial_in_log is not None and (
             isinstance(trial_in_log.outcome, Measured) or trial_in_log.outcome.stage == "lost"
         ):
@@ -336,8 +340,8 @@ class Search:
     def finish(self) -> tuple[Trial, tuple[Trial, ...], Paired | None, list[str]]:
         """The winner, the two finalists, their run-off, and remarks.
 
-        The finalists have the least medians. These were taken one after the other, or days apart, and a GPU drifts by
-        more than their difference. So runs of both in turn decide, if they differ.
+        The finalists have the least medians. These were measured one after the other, or days apart, and a GPU drifts
+        by more than their difference. So both are timed in turn, which decides if they differ.
 
         Raises:
             TuningError: nothing could be measured; says why.

@@ -122,7 +122,7 @@ def space_hash(parameters: Iterable[str]) -> str:
         True
     """
     digest = hashlib.sha256(json.dumps(sorted(parameters)).encode()).hexdigest()
-    return digest[:16]  # 64 bits: part of a log's file name, which is to be short
+    return digest[:16]  # 64 bits, to keep the file names of logs short
 
 
 class Searcher(Protocol):
@@ -140,8 +140,8 @@ class Searcher(Protocol):
     def ask(self, count: int) -> Sequence[Config]:
         """At most `count` configurations to try next; none when the search is over.
 
-        They are compiled at once, and measured one after the other. The next call of `ask` comes when all of them were
-        told, except those that were pruned.
+        They are compiled at once, and measured one after the other. The next call of `ask` comes after `tell` got the
+        outcomes of all but those that were pruned.
         """
         ...
 

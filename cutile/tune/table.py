@@ -23,7 +23,7 @@ from cutile.tune.record import Record
 from cutile.tune.space import Config, Value
 
 SHOWN = 12
-"""Rows of measured configurations, and in text lines of invalid ones; the rest is counted."""
+"""The most rows of measured configurations, and in text also lines of invalid ones; the others are counted."""
 
 
 def ranked(trials: Sequence[Trial], best: Config | None = None) -> list[Trial]:

@@ -26,13 +26,13 @@ from cutile.tune.space import Config, GridSearch, Searcher, space_hash
 from cutile.tune.table import NotebookTable, Progress, Tuned, default_progress
 
 AHEAD = 4
-"""Kernels that are compiled at once, for each process that compiles.
+"""Configurations that are compiled before the next are measured, for each process that compiles.
 
 With several for each, few processes wait for the last kernel. All wait while the device measures: compiling would slow
-the kernels that are measured on the CPU, and the launches of others.
+the kernels that are measured on the CPU, and the launches of all others.
 """
 
-_MAX_NAME = 40  # characters of a search's name in that of its log; a file's has at most 255
+_MAX_NAME = 40  # characters of a search's name in its log's file name, which may have 255
 
 
 class Autotuner:
@@ -230,7 +230,8 @@ class Autotuner:
         total = self._check_required(searcher)
         if isinstance(searcher, GridSearch):
             searcher = GridSearch(searcher)  # a run uses it up, and the user may search the same one again
-        # A log that the user has not named is a convenience, like the cache of compiled kernels beside it.
+        # A log that the user has not named is a convenience, like the cache of compiled kernels: the search goes on
+        # without it.
         log = TrialLog(self._path(searcher), self.name, tuple(searcher.parameters), optional=self._log is None)
         progress = self._progress or (default_progress(self.name) if self._shows_progress else None)
         search = Search(
@@ -274,6 +275,7 @@ class Autotuner:
             # The cache of compiled kernels shares the folder, and is not trusted where others may write to it.
             make_private(folder)
         name = re.sub(r"[^\w.-]+", "_", self.name, flags=re.ASCII)[:_MAX_NAME]
-        if name != self.name.lower():  # other names become this one, some on file systems that do not tell case
+        # Other names become the same file name: by the substitution, or on file systems that ignore case.
+        if name != self.name.lower():
             name += f"-{hashlib.sha256(self.name.encode(errors='surrogatepass')).hexdigest()[:16]}"
         return folder / "tune" / f"{name}-{space_hash(searcher.parameters)}.jsonl"

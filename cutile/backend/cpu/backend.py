@@ -78,7 +78,7 @@ class CpuBackend:
 def _version() -> str:
     """The versions of Numba and llvmlite.
 
-    Numba is not imported: a cached object is found without it.
+    Numba is not imported: a kernel from the disk cache needs its version, and no more of it.
     """
     return ", ".join(f"{name} {installed_version(name)}" for name in ("numba", "llvmlite"))
 

@@ -61,10 +61,10 @@ NumbaError: Any = _errors.NumbaError
 
 SYMBOL = "cutile_kernel"
 
-# By LLVM's type, the elements as a plan names them. Of 16 and 8 bits LLVM knows integers only.
+# The names of element types in a plan, by LLVM's type. Elements of 16 and 8 bits are integers to LLVM.
 _ELEMENTS = {"float": "f32", "double": "f64", "i64": "i64", "i32": "i32", "i16": "16 bits", "i8": "8 bits"}
 _VECTOR = re.compile(r"(?:load|store) <(\d+) x (\w+)>")
-"""An access to memory that is as wide as the loop is vectorised."""
+"""A vector access to memory, as wide as its loop is vectorised."""
 
 _RUNTIME = re.compile(rb"(?<=\0)_?(__[a-z]+(?:hf|sf|df|xf|tf|bf|ti)[23]?)(?=\0)")
 """A function of the compiler's runtime library in an object's names: `__truncdfhf2` rounds an f64 to f16."""
@@ -123,8 +123,8 @@ def _define(source: Source) -> Any:
 class _Pipeline(compiler.CompilerBase):
     """Numba's passes, without the passes for Python that generated code does not have.
 
-    That is closures, lifted loops, unrolling, overloads to be inlined, arrays to be fused. Compiling takes two thirds
-    of the time that it takes with them.
+    The missing ones are for closures, lifted loops, unrolling, overloads to be inlined, arrays to be fused. Compiling
+    takes two thirds of the time that it takes with them.
     """
 
     def define_pipelines(self) -> list[Any]:
@@ -148,7 +148,7 @@ class _Pipeline(compiler.CompilerBase):
 class _Library(codegen.JITCodeLibrary):
     """A library that keeps the LLVM IR as Numba writes it, except that integers wrap.
 
-    Numba's own library optimises each module that it is given. Here `_optimised` does so once, for the whole.
+    Numba's own library optimises each module that it is given. Here `_optimised` does so once, for all linked modules.
     """
 
     def add_ir_module(self, ir_module: Any) -> None:
@@ -251,7 +251,8 @@ def _entry(source: Source, module: Any, name: str) -> str:
 def _loops(source: Source, symbol: str, name: str, kinds: Sequence[str], streamed: Streamed) -> str:
     """LLVM IR of a function that calls Numba's, which is inlined into it.
 
-    It is itself not inlined: LLVM knows `noalias` and `align` of its parameters, and `mark_streaming` its name.
+    It is itself not inlined: LLVM knows `noalias` and `align` of a function's parameters, and `mark_streaming` finds
+    the function by its name.
 
     Args:
         source: the generated text.
@@ -266,12 +267,12 @@ def _loops(source: Source, symbol: str, name: str, kinds: Sequence[str], streame
     passed = ["ptr %result", "ptr %error"]
     rounded: list[str] = []
     for at, kind in enumerate(kinds):
-        what, size = streamed.get(at, ("", 0))
-        aligned = f" align {LINE}" if what == "pointer" else ""
+        role, size = streamed.get(at, ("", 0))
+        aligned = f" align {LINE}" if role == "pointer" else ""
         parameters.append(f"{kind}{' noalias' * (noalias and kind == 'ptr')}{aligned} %{at}")
-        if what == "stride":  # the number stays the same, and LLVM sees that its last bits are zeros
+        if role == "stride":  # the number stays the same, and LLVM sees that its last bits are zeros
             rounded.append(f"%rounded{at} = and {kind} %{at}, {-(LINE // size)}")
-        passed.append(f"{kind} %rounded{at}" if what == "stride" else f"{kind} %{at}")
+        passed.append(f"{kind} %rounded{at}" if role == "stride" else f"{kind} %{at}")
     rounding = "\n          ".join(rounded)
     return f"""
         define void @{symbol}({", ".join(parameters)}) noinline {{
@@ -291,8 +292,8 @@ def _streamed_if_aligned(streamed: Streamed, passed: str) -> str:
     """
     lines = ["%bits = add i64 0, 0"]  # the OR of all these numbers, whose last bits are then 0
     bits = "%bits"
-    for at, (what, size) in streamed.items():
-        number = f"ptrtoint ptr %at{at} to i64" if what == "pointer" else f"mul i64 %at{at}, {size}"
+    for at, (role, size) in streamed.items():
+        number = f"ptrtoint ptr %at{at} to i64" if role == "pointer" else f"mul i64 %at{at}, {size}"
         lines += [f"%bytes{at} = {number}", f"%bits{at} = or i64 {bits}, %bytes{at}"]
         bits = f"%bits{at}"
     lines += [
@@ -301,7 +302,7 @@ def _streamed_if_aligned(streamed: Streamed, passed: str) -> str:
         "br i1 %is_aligned, label %aligned, label %otherwise",
         "aligned:",
         f"call void @{STREAMING}({passed})",
-        # Non-temporal stores are not ordered by themselves: another thread must find them done behind this function.
+        # Non-temporal stores are not ordered by themselves: other threads must see them once this function returns.
         "fence seq_cst",
         "ret void",
         "otherwise:",
@@ -338,9 +339,9 @@ def _optimised(source: Source, module: Any, name: str) -> Any:
 def _refuse_lost_calls(source: Source, image: bytes) -> None:
     """Refuse an object that calls a function which a process may lack.
 
-    The linker leaves such an address zero, and the call ends the process. The code generator writes these calls, behind
-    the last look at the IR. Other libraries may have brought the function into this process. But the object is kept on
-    disk, for processes without these libraries. On macOS the system's own library has them, in each process.
+    The linker leaves such an address zero, and the call ends the process. The code generator writes these calls, after
+    the last check of the IR. Other libraries may have brought the function into this process. But the object is kept on
+    disk, for processes without these libraries. On macOS the system's own library has such functions in each process.
     """
     names = [name.decode() for name in sorted(set(_RUNTIME.findall(image)))]
     lost = [name for name in names if sys.platform != "darwin" or llvm.address_of_symbol(name) is None]

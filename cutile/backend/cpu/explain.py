@@ -13,7 +13,7 @@ from cutile.ir import Block, For, Function, Op, TileType
 from cutile.passes.fast_math import FACT
 
 _INDEXING = frozenset({"constant", "yield", "convert"})
-"""Operations in loops that are no work of the kernel's, by name."""
+"""The names of operations that a plan does not list as a loop's work."""
 
 
 def plan(function: Function) -> tuple[Row, ...]:
@@ -49,8 +49,8 @@ def explain(facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
     reasons = [row for row in rows if row[0] == "why not better"]
     unused = [row for row in rows if row[0] == NOT_USED]
     rows = [row for row in rows if row[0] not in ("why not better", NOT_USED)]
-    cores = f"{target.units} threads, " if target.units else ""
-    rows.insert(0, ("threads", f"{cores}which take ranges of tile blocks as they get free"))
+    threads = f"{target.units} threads, " if target.units else ""
+    rows.insert(0, ("threads", f"{threads}which take ranges of tile blocks as they get free"))
     if facts.get("streaming") and facts.get("results"):
         rows.append(("stores", f"streaming, past the caches, where rows begin at multiples of {LINE} bytes"))
     elif facts.get("results"):
@@ -89,7 +89,7 @@ def _fused(block: Block) -> str:
 
 
 def _is_work(op: Op) -> bool:
-    """Whether an operation is the kernel's, not the arithmetic of its indices."""
+    """Whether an operation is the kernel's own, and not arithmetic of its indices."""
     if op.name in _INDEXING or isinstance(op, Read | ReadInside | Write) or not op.results:
         return False
     value = op.results[0]  # a branch may have several

@@ -3,9 +3,9 @@
 No Numba: a kernel from the disk cache does not import it.
 
 A launch hands the stream one call, in which the team of native threads (`team.py`) shares out ranges of blocks. Where
-there is no team, or the kernel calls functions of Python's or the BLAS, the stream's workers call `body(first, last)`
-on the ranges instead. Each thread has its own scratch memory, kept between launches. Calls go through ctypes, which
-lets other Python threads run.
+there is no team, or the kernel calls Python functions or the BLAS, the stream's workers call `body(first, last)` on the
+ranges instead. Each thread has its own scratch memory, kept between launches. Calls go through ctypes, which lets other
+Python threads run.
 """
 
 import ctypes
@@ -33,10 +33,10 @@ from cutile.dtypes import BY_NAME
 from cutile.errors import KernelAssertionError
 from cutile.ops.debug import failure_text, print_text
 
-# SciPy's BLAS: the addresses of its functions, and one thread while workers call it.
+# SciPy's BLAS: the addresses of its functions, and a limit of one thread while workers call it.
 #
-# Each worker multiplies its own block, so threads of the library would only compete with the workers. The library is
-# found beside SciPy without importing it, where SciPy is a wheel with OpenBLAS; else through SciPy's capsules.
+# Each worker multiplies its own block, so threads of the library would only compete with the workers. Where SciPy is a
+# wheel with OpenBLAS, the library is opened from SciPy's folder without importing SciPy; else through SciPy's capsules.
 
 
 class Blas:
@@ -52,7 +52,7 @@ class Blas:
         self._set = set_threads
         self._lock = new_lock()
         self._inside = 0  # threads within `one_thread`
-        self._before = 1  # the library's threads before the first of them came
+        self._before = 1  # the library's number of threads before the first of them came
 
     def threads(self) -> int:
         """How many threads a call from elsewhere may use now."""
@@ -60,7 +60,7 @@ class Blas:
 
     @contextmanager
     def one_thread(self) -> Generator[None]:
-        """Have calls run on the thread that makes them, while any thread is in here.
+        """Have calls of the library run on the calling thread alone in this context.
 
         The last thread that leaves restores the library's number of threads.
         """
@@ -130,7 +130,7 @@ _blas_lock = new_lock()
 def blas() -> Blas:
     """The library; opened once.
 
-    Its number of threads is one for the process: two `Blas` would each restore what the other had set.
+    The process has one number of threads for it: two `Blas` would each restore what the other had set.
     """
     global _blas
     with _blas_lock:
@@ -174,7 +174,7 @@ def scratch_offsets(sizes: Sequence[int]) -> tuple[tuple[int, ...], int]:
 
 
 def packed_members(signature: Sequence[str], parameters: int, scratch: int) -> list[int]:
-    """The positions in the signature of the struct's members.
+    """The positions in the signature of the members of a launch's argument struct.
 
     All parameters but scratch memory and the range are members.
 
@@ -197,7 +197,7 @@ def _c_type(spec: str) -> Any:
 
 
 def _is_converted(parameter: Parameter) -> bool:
-    """Whether a scalar is converted before ctypes packs it."""
+    """Whether a parameter is a scalar that is converted before ctypes packs it."""
     dtype = parameter.dtype
     return parameter.kind == "scalar" and (dtype.kind == "storage" or (dtype.kind == "float" and dtype.bits == 16))
 
@@ -213,7 +213,12 @@ def _converted(parameter: Parameter, value: float) -> float | int:
 
 
 class CpuKernel:
-    """Loaded code, ready to launch."""
+    """Loaded code, ready to launch.
+
+    Args:
+        executable: the object code, with its facts.
+        units: the threads that share a launch; 0 for all usable cores.
+    """
 
     def __init__(self, executable: Executable, units: int = 0) -> None:
         initialize()
@@ -241,8 +246,8 @@ class CpuKernel:
         address = self._engine.get_function_address(executable.entry)
         self._entry = address
         self._call = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64)(address)
-        # Functions of Python's, and the BLAS, are called on the stream's own workers: the team's threads check no
-        # assertions, and do not hold the BLAS to one thread.
+        # Python functions and the BLAS are called on the stream's own workers: the team's threads check no assertions,
+        # and do not limit the BLAS to one thread.
         self._native = not facts["functions"]
         self._team_scratch: tuple[Any, int] | None = None
         self._team_lock = new_lock()
@@ -261,11 +266,11 @@ class CpuKernel:
         return address
 
     def _scratch_of_team(self, size: int) -> int:
-        """The address of the scratch memory of a team's threads, one behind the other.
+        """The address of the scratch memory of a team's `size` threads, in a row.
 
-        Launches share it, since a thread of the team is at one of them at a time.
+        Launches share it, since a thread of the team works on one of them at a time.
         """
-        with self._team_lock:  # launches of two streams may both be the first: the memory of neither may go
+        with self._team_lock:  # two streams may both make the first launch: they must share one memory
             if self._team_scratch is None:
                 self._team_scratch = _aligned(self._scratch_bytes * size)
             return self._team_scratch[1]
@@ -285,7 +290,7 @@ class CpuKernel:
         return (joins[0], joins[1], joins[2])
 
     def packed(self, stream: HostStream) -> None:
-        """None: a launch hands over a function of Python's."""
+        """None: a launch hands a Python function to the stream."""
 
     def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: HostStream) -> RepeatedLaunch:
         """A launch that can be repeated."""
@@ -323,7 +328,7 @@ class CpuKernel:
             job = Job(self._entry, ctypes.addressof(packed), last, grain, ranges, 0, 0, table, size)
             helpers.run(job, self._scratch())
 
-        stream.parallel_for(with_team, count, count)  # one piece: the team shares it out
+        stream.parallel_for(with_team, count, count)  # a single range for the stream: the team divides it
 
 
 def _aligned(nbytes: int) -> tuple[Any, int]:
@@ -345,22 +350,20 @@ _FUNCTION = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 4)
 
 
 class KernelOutput:
-    """Prints and failed assertions of one kernel.
-
-    Has the functions that generated code calls for them.
+    """Prints and failed assertions of one kernel: the functions that its code calls.
 
     A worker copies the values of a print from its scratch memory one by one, and writes the text at the print's end. So
-    threads do not mix within a print.
+    the prints of several threads do not mix.
 
     Attributes:
-        addresses: of the functions, by the names that the generated file has for them.
+        addresses: the addresses of the functions, by their names in the generated file.
     """
 
     def __init__(self, facts: Mapping[str, Any]) -> None:
         self._prints = facts["prints"]
         self._asserts = facts["asserts"]
         self._local = threading.local()
-        # Attributes: the addresses are valid as long as these objects.
+        # Kept as attributes: the addresses are valid as long as these objects live.
         self._say, self._fail = _FUNCTION(self._on_print), _FUNCTION(self._on_failure)
         self.addresses = {"say": _address(self._say), "fail": _address(self._fail)}
 

@@ -49,7 +49,7 @@ class Scratch(Op, name="cpu.scratch"):
         return self.size * bits // 8
 
     def infer(self) -> tuple[Type, ...]:
-        # The alignment tells it from tensors (`is_scratch` in `emit/memory.py`), of which `stored` memory is one.
+        # The alignment tells it from tensors (`is_scratch` in `emit/memory.py`). `stored` memory counts as a tensor.
         return (TensorType(self.dtype, (self.size,), (1,), 32 if self.stored else 64),)
 
 
@@ -120,7 +120,7 @@ class ReadInside(Op, name="cpu.read_inside", effect=Effect.READ):
 class Gather(Op, name="cpu.gather", effect=Effect.READ):
     """A tile of the elements at offsets in a tensor where `inside`, else of `padding`.
 
-    Of tensors that nothing writes meanwhile. Lowering takes it apart: each element is a `ReadInside`.
+    Nothing writes the tensor during a launch. Lowering takes the operation apart: each element is a `ReadInside`.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -146,7 +146,7 @@ class Write(Op, name="cpu.write", effect=Effect.WRITE):
 
 
 class Truncate(Op, name="cpu.truncate"):
-    """A float in the range of an integer dtype as that: truncated, or rounded first.
+    """A float in an integer dtype's range as that integer: truncated, or rounded.
 
     Unlike `convert` it checks nothing: NaN, or a number beyond the range, gives any integer.
     """
@@ -172,7 +172,7 @@ class TimesReciprocal(Op, name="cpu.times_reciprocal"):
 class CopyTransposed(Op, name="cpu.copy_transposed", effect=Effect.WRITE):
     """`strip[row * step + column] = x[at + column * stride + row]`.
 
-    There are at most 16 rows. The strip's memory behind them may be written, too.
+    There are at most 16 rows. The strip's memory behind the rows may be written, too.
     """
 
     strip: Value = operand(ANY_TENSOR)

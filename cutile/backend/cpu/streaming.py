@@ -1,7 +1,7 @@
 """Streaming stores: results that go past the caches to memory.
 
-An ordinary store first reads the cache line that it writes to. Where a result is larger than the last cache, these
-reads are a third of the traffic of `y = f(x)`, and the lines are not used. So launches that write so much take a
+An ordinary store first reads the cache line that it writes to. Where a result is larger than the last-level cache,
+these reads are a third of the traffic of `y = f(x)`, and nothing uses the lines. So launches that write so much take a
 variant of the kernel, compiled with `streaming_stores`. Its vector stores are non-temporal (LLVM language reference,
 "store").
 
@@ -63,10 +63,10 @@ class Result:
 def results_of(function: Function, arguments: Sequence[Value]) -> tuple[Result, ...]:
     """The results of a lowered kernel that may be streamed.
 
-    Their elements lie side by side along an axis, and a tile's extent along it fills whole cache lines. So where a row
-    of memory begins at a multiple of a line, each tile does.
+    Their elements lie side by side along an axis, and a tile's extent along it fills whole cache lines. So if a row of
+    memory begins at a multiple of a line, each tile does.
     """
-    if not function.facts["noalias"]:  # tensors may overlap: loads from another one may read the result
+    if not function.facts["noalias"]:  # tensors may overlap: loads from another tensor may read the result
         return ()
     others: set[Value] = set()
     written: set[Value] = set()
@@ -110,7 +110,7 @@ class StreamingVariants:
             blocks: tile blocks of the launch; they do not matter here.
             count: bytes that it writes.
         """
-        # A size of 0: the system does not tell it.
+        # 0: the system does not tell the size of its last cache.
         return (("streaming_stores", True),) if 0 < self._bytes <= count else ()
 
 
@@ -134,7 +134,8 @@ def mark_streaming(text: str) -> str:
         elif inside and (store := _STORE.match(line)):
             bits = _BITS.get(store["kind"]) or int(store["kind"][1:])  # "i32"
             size = int(store["count"]) * bits // 8
-            # LLVM splits a vector that is wider than the machine's: each part is a line at most, and as aligned.
+            # LLVM splits a vector that is wider than the machine's. A part is a line at most, and aligned if the whole
+            # vector is aligned to a line.
             if size >= _MIN_BYTES and int(store["align"]) >= min(size, LINE):
                 lines[number] = line[: store.end()] + _MARK + line[store.end() :]
     return "\n".join(lines) + _NODE

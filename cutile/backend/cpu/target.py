@@ -1,6 +1,6 @@
 """The machine that CPU code is compiled for: its name, a digest of its features.
 
-The disk cache keeps object code by that name.
+The disk cache has that name in its keys.
 """
 
 import hashlib
@@ -71,7 +71,7 @@ def target_machine() -> Any:
     """LLVM's description of this machine, for code that is loaded into this process."""
     initialize()
     triple = llvm.get_process_triple()
-    # As Numba has it: code that is linked at its final address needs no tables of addresses, which x86 can do without.
+    # As Numba does: code that is linked at its final address needs no tables of addresses on x86.
     reloc = "static" if platform.machine().lower() in ("x86_64", "amd64") else "default"
     return llvm.Target.from_triple(triple).create_target_machine(
         cpu=llvm.get_host_cpu_name(),

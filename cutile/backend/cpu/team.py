@@ -1,11 +1,11 @@
 """Native threads that run the blocks of a launch: a team, one for the process.
 
 Python's threads would take the interpreter's lock before and after every range of blocks. Where sixteen threads do so,
-the lock goes from one sleeping thread to the next, which takes longer than a short kernel runs. Here a launch enters
-native code once. There it wakes the team, takes ranges as the team's threads do, and waits for them.
+the lock goes from one sleeping thread to the next, which takes longer than a short kernel. Here a launch enters native
+code once. There it wakes the team, takes ranges as the team's threads do, and waits for them.
 
-The team's threads sleep in native code, and know nothing of Python. Several launches may be at work at once: threads
-take ranges of each in turn. The team needs POSIX threads. Elsewhere the stream's workers share the ranges.
+The team's threads sleep in native code, and know nothing of Python. Several launches may run at once: the threads take
+ranges of each in turn. The team needs POSIX threads. Elsewhere the stream's workers share the ranges.
 """
 
 import _thread
@@ -18,21 +18,23 @@ from cuda_async.locks import new_lock
 from cutile.backend.cpu.target import initialize, llvm, target_machine
 
 MAX_JOBS = 16
-"""Launches at work at once. Further launches run on the threads that bring them, without the team."""
+"""Launches that the team helps at once. Further launches run on the threads that bring them alone."""
 SPINS = 2000
-"""How often a launch looks whether the team has left its job, before it sleeps: some 50 microseconds."""
+"""How often a launch checks whether the team has left its job before it sleeps: some 50 microseconds."""
 _LOCK_BYTES = 256
 """Bytes for a mutex or a condition variable, more than any system takes."""
 
+# x86's hint for loops that spin: it saves power, and leaves the core to its other hardware thread (Intel SDM, "PAUSE").
 _PAUSE = 'call void asm sideeffect "pause", ""()' if platform.machine().lower() in ("x86_64", "amd64") else ""
 
-# A team: its lock and two conditions ("there is work", "a thread has left a job"); how many jobs there are; the jobs.
-# A job: function, arguments, blocks, blocks of a range, ranges; the next range; the threads of the team that are at it;
-# their scratch memory, and the bytes of each thread's. The thread that brings a job owns it.
+# A team: its lock and two conditions ("there is work", "a thread has left a job"); the number of jobs; the jobs.
+# A job: function, arguments, number of blocks, blocks per range, number of ranges; the next range; the number of the
+# team's threads that work on it; the address of their scratch memory, and its bytes per thread. The thread that brings
+# a job owns it.
 #
-# Counters are atomic where a thread looks at them without the lock. The next range is claimed in any order, since
-# ranges do not depend on each other, and the lock has made the job visible. The count of threads that are at a job is
-# released and acquired: the thread that brought the job must see what they have written.
+# Counters are atomic where a thread reads them without the lock. The next range is claimed with relaxed order, since
+# ranges do not depend on each other, and the lock has made the job visible. The number of threads at a job is
+# decremented with release and read with acquire: the thread that brought the job must see what they have written.
 _CODE = f"""
 %team = type {{ [{_LOCK_BYTES} x i8], [{_LOCK_BYTES} x i8], [{_LOCK_BYTES} x i8], i64, [{MAX_JOBS} x ptr] }}
 %job = type {{ ptr, ptr, i64, i64, i64, i64, i64, ptr, i64 }}
@@ -251,7 +253,7 @@ class Team:
         self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(_CODE), target_machine())
         self._engine.finalize_object()
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._engine))
-        # `%team` has three locks, a count and the jobs; what is over lets it begin at a cache line.
+        # `%team` has a lock, two conditions, a count and the jobs. The bytes beyond that let it begin at a cache line.
         self._memory = ctypes.create_string_buffer(3 * _LOCK_BYTES + 8 * (MAX_JOBS + 2) + _LOCK_BYTES)
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._memory))
         start = ctypes.addressof(self._memory)
@@ -274,7 +276,7 @@ class Team:
             job: the job.
             scratch: the address of this thread's own scratch memory.
         """
-        # This thread takes a range too, so that one less than all wants a helper.
+        # This thread takes ranges too: one range fewer needs a helper.
         self._run(self._address, ctypes.addressof(job), scratch, min(self.size, job.ranges - 1))
 
 

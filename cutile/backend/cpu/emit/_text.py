@@ -21,7 +21,8 @@ _FOLDER = Path(__file__).parents[1] / "intrinsics"
 
 _RENAMED = {"pow": "power", "round": "round_even"}
 FUNCTIONS = {name: _RENAMED.get(name, name) for name, op in OPS.items() if family(op) == "math"}
-"""The intrinsic of each operation on floats: it has the operation's name, unless Python has a function of that name."""
+"""The intrinsic of each operation of the family `math`: it has the operation's name, unless Python has such a function.
+"""
 
 
 def _public_names(module: str) -> tuple[str, ...]:
@@ -54,8 +55,8 @@ SUFFIXES = {NEAREST_EVEN: "", POSITIVE_INF: "_upward", NEGATIVE_INF: "_downward"
 def _conversions() -> Iterator[str]:
     """The names of the conversions, as `intrinsics/cast.py` defines them.
 
-    First come conversions of types that are only stored. Then come conversions that round to a side, saturate, truncate
-    or keep the bits.
+    First come conversions of types that are only stored. Then come conversions that round in one direction, saturate,
+    truncate or keep the bits.
     """
     for dtype in STORAGE_DTYPES:
         if dtype.format is not None:
@@ -118,7 +119,7 @@ class Printer(Protocol):
         """Let a value be an existing variable."""
         ...
 
-    def known(self, kind: ParameterKind, x: Value | None = None, axis: int = 0) -> str:
+    def own_parameter(self, kind: ParameterKind, x: Value | None = None, axis: int = 0) -> str:
         """The variable of one of the kernel's parameters, such as an extent.
 
         It is a parameter of the argument `x`, or of the grid if `x` is None.
@@ -157,8 +158,11 @@ class Printer(Protocol):
         """Write the operations of a nested block, without its terminator."""
         ...
 
-    def parameter(self, name: str, kind: str) -> str:
-        """A parameter beside the kernel's own, such as the address of a BLAS function."""
+    def process_function(self, name: str, kind: str) -> str:
+        """The parameter with the address of a function of this process.
+
+        Such as "sgemm" of the BLAS, or "say" for prints. `kind` is the parameter's machine type.
+        """
         ...
 
     def site(self, kind: str, facts: Any) -> int:
@@ -182,7 +186,7 @@ def call(printer: Printer, function: str, *arguments: Text | str) -> Text:
 def machine_type(dtype: DTypeLike) -> str:
     """The machine type of a value.
 
-    Small floats are f32, and floats that are only stored are their bits.
+    16-bit floats are f32, bools are bytes, and floats that are only stored are their bits.
     """
     if not dtype.computes:
         return f"u{dtype.bits}"

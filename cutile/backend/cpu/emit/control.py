@@ -16,7 +16,7 @@ from cutile.ir import Block, For, If, Op, Value, While
 
 def _assign(printer: Printer, names: Sequence[str], values: Sequence[Value]) -> None:
     """`names = values`, as if all values were read before any is written."""
-    # One after the other where no value reads a name that is written before it; else at once.
+    # One after the other where no value reads a name that is written before it; else in one assignment.
     pairs = [(name, printer.operand(value).text) for name, value in zip(names, values, strict=True)]
     pairs = [(name, text) for name, text in pairs if name != text]
     written: set[str] = set()
@@ -52,7 +52,7 @@ def _body(printer: Printer, block: Block, names: Sequence[str]) -> None:
 
 
 def _bound(printer: Printer, value: Value) -> str:
-    """A loop's bound, as an i64; literals are that already."""
+    """A loop's bound, as an i64; a literal is one already."""
     number = printer.constant(value)
     if number is not None:
         return str(number)
@@ -61,6 +61,7 @@ def _bound(printer: Printer, value: Value) -> str:
 
 
 def _for(printer: Printer, op: For) -> None:
+    """Write a loop over a `range` of i64; its variable has the dtype of the IR."""
     names = _enter(printer, op, op.body.arguments[1:])
     dtype = op.induction.tile.dtype
     start, stop, step = (_bound(printer, value) for value in (op.start, op.stop, op.step))
@@ -71,7 +72,7 @@ def _for(printer: Printer, op: For) -> None:
         return
     # Numba's range has two integer types; the loop variable has its own dtype all the same.
     counter = printer.name(Value(op.induction.type, f"{op.induction.name or 'i'}_counter"))
-    variable = printer.name(op.induction)  # named out here: what is named in a block may be named again after it
+    variable = printer.name(op.induction)  # named before the block: its own names may be given again after it
     printer.line(f"for {counter} in range({', '.join(bounds)}):", op)
     with printer.indented():
         printer.line(f"{variable} = {call(printer, dtype.name, counter).text}")
@@ -90,9 +91,9 @@ def _while(printer: Printer, op: While) -> None:
 
 
 def _if(printer: Printer, op: If) -> None:
-    """A branch.
+    """Write a branch.
 
-    Of a long chain, `MAX_BRANCHES` stand inside one another, and the next ones behind them.
+    Of a long chain, `MAX_BRANCHES` branches are nested, and the next ones follow them, at the same depth.
     """
     flag = printer.chained.get(op, "")
     if flag:
@@ -133,12 +134,12 @@ def _trip_count(printer: Printer, op: TripCount) -> Text:
 
 
 def _grid_size(printer: Printer, op: GridSize) -> Text:
-    return Text(printer.known("grid", axis=op.axis))
+    return Text(printer.own_parameter("grid", axis=op.axis))
 
 
 def _say(printer: Printer, op: Say) -> None:
     site = printer.site("prints", [list(op.pieces), list(op.specs), [[name, list(shape)] for name, shape in op.shapes]])
-    function = printer.parameter("say", "i64")
+    function = printer.process_function("say", "i64")
     for position, memory in enumerate(op.memories):
         address = call(printer, "address_of", printer.name(memory))
         printer.line(f"{printer.use('notify')}({function}, {site}, {position}, {address.text}, 0)", op)
@@ -147,7 +148,7 @@ def _say(printer: Printer, op: Say) -> None:
 
 def _fail(printer: Printer, op: FailUnless) -> None:
     site = printer.site("asserts", [op.message, list(op.where), list(op.names)])
-    function = printer.parameter("fail", "i64")
+    function = printer.process_function("fail", "i64")
     index = ", ".join(printer.operand(each).text for each in (op.x, op.y, op.z))
     printer.line(f"if not {printer.operand(op.condition).within(NOT)}:", op)
     with printer.indented():

@@ -1,6 +1,6 @@
 """Arithmetic, comparisons, other roundings, functions of floats, conversions.
 
-Operations are Python's operators where Numba gives them NumPy's meaning, else calls of intrinsics. An approximate
+Operations become Python's operators where Numba gives them NumPy's meaning, else calls of intrinsics. An approximate
 operation is computed as the exact one, rounded to nearest.
 
 Values of f16 and bf16 are f32 values already: to widen them costs nothing. Values of types that are only stored are
@@ -131,7 +131,7 @@ def _extreme(name: str) -> Expression:
 def _truncating(signed: str, unsigned: str) -> Expression:
     """A call of one of two intrinsics, by the sign of the dtype.
 
-    Of unsigned integers the truncated quotient is the floored one.
+    The truncated quotient of unsigned integers is the floored one.
     """
 
     def emit(printer: Printer, op: Op) -> Text:
@@ -165,7 +165,7 @@ def _select(printer: Printer, op: Select) -> Text:
     return call(printer, "choose", *map(printer.operand, op.operands))
 
 
-# How the intrinsics of directed roundings end, by the rounding.
+# The suffix of an intrinsic with directed rounding, by the rounding.
 MODES = {"positive_inf": "upward", "negative_inf": "downward", "zero": "to_zero"}
 OPERATORS = {"add": ("+", SUM), "sub": ("-", SUM), "mul": ("*", PRODUCT), "div": ("/", PRODUCT)}
 
@@ -199,7 +199,7 @@ def _flushing(printer: Printer, op: Flushing) -> Text:
 
 WHOLE = {NEAREST_EVEN: "nearest", POSITIVE_INF: "ceil", NEGATIVE_INF: "floor", ZERO: "truncated"}
 EXACT_IN_F32 = 16
-"""Bits of the widest integer dtype of which an f32 holds every number."""
+"""Bits of the widest integer dtype whose every number an f32 holds exactly."""
 
 
 def _float(printer: Printer, x: Text, source: DTypeLike) -> Text:
@@ -225,6 +225,7 @@ def _single(printer: Printer, x: Text, source: DTypeLike) -> Text:
 
 
 def _to_float(printer: Printer, x: Text, source: DTypeLike, target: DTypeLike, rounding: str) -> Text:
+    """A value of any dtype as a float of `target`, rounded once."""
     suffix = SUFFIXES[rounding]
     if not target.computes:
         return call(printer, f"{target.name}_bits{suffix}", _single(printer, x, source))

@@ -29,11 +29,11 @@ from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress
 
 SCRATCH_ALIGNMENT = 64
-"""Bytes. It tells scratch memory from tensors, which promise at most 16, and from scratch memory like theirs (32)."""
+"""Bytes. No tensor promises more than 16, and scratch memory in the tensors' format (`Scratch.stored`) promises 32."""
 
 
 def is_scratch(tensor: Value) -> bool:
-    """Whether a tensor is a worker's scratch memory."""
+    """Whether a tensor is scratch memory whose 16-bit floats take 32 bits."""
     return tensor.tensor.alignment == SCRATCH_ALIGNMENT
 
 
@@ -71,11 +71,11 @@ def _copy_transposed(printer: Printer, op: CopyTransposed) -> None:
 
 
 def _stride(printer: Printer, op: Stride) -> Text:
-    return Text(printer.known("stride", op.x, op.axis))
+    return Text(printer.own_parameter("stride", op.x, op.axis))
 
 
 def _size(printer: Printer, op: Size) -> Text:
-    return Text(printer.known("extent", op.x, op.axis))
+    return Text(printer.own_parameter("extent", op.x, op.axis))
 
 
 def number(printer: Printer, value: float, dtype: DTypeLike) -> Text:

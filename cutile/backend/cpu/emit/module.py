@@ -36,7 +36,7 @@ STATEMENTS: dict[type[Op], Statement] = {
     op: emit for family in (control, memory, reduce) for op, emit in family.STATEMENTS.items()
 }
 TRAILING_PARAMETERS = 5  # of a lowered function: how many blocks are joined along each axis, and the range
-WIDTH = 88
+WIDTH = 88  # characters of a line; longer imports and signatures take several lines
 MAX_IN_PLACE = 48  # characters of an expression that is written inside another
 ALWAYS_IN_PLACE = (Constant, GridSize, Size, Stride)  # literals and parameters, however often they are used
 PROCESS_FUNCTIONS = (*reduce.GEMMS.values(), "say", "fail")
@@ -46,7 +46,7 @@ INTRINSICS = "cutile.backend.cpu.intrinsics"
 class ModulePrinter:
     """Writes one lowered function.
 
-    See `_text.Printer` for what the families use of it.
+    `_text.Printer` is the part of it that the families' emitters use.
     """
 
     def __init__(self, function: Function, parameters: tuple[Parameter, ...]) -> None:
@@ -99,8 +99,8 @@ class ModulePrinter:
         """Let a value be an existing variable."""
         self._names[value] = name
 
-    def parameter(self, name: str, kind: str) -> str:
-        """A parameter beside the kernel's own."""
+    def process_function(self, name: str, kind: str) -> str:
+        """The parameter with the address of a function of this process."""
         self.extra[name] = kind
         return self._functions[name]
 
@@ -109,10 +109,10 @@ class ModulePrinter:
         self.sites[kind].append(facts)
         return len(self.sites[kind]) - 1
 
-    def known(self, kind: ParameterKind, x: Value | None = None, axis: int = 0) -> str:
-        """The variable of a plain parameter of the kernel's own.
+    def own_parameter(self, kind: ParameterKind, x: Value | None = None, axis: int = 0) -> str:
+        """The variable of one of the kernel's own plain parameters.
 
-        That is an argument's, or the grid's where `x` is None.
+        It is a parameter of the argument `x`, or of the grid if `x` is None.
         """
         return self._fixed[kind, self._positions[x] if x is not None else -1, axis]
 
@@ -223,7 +223,7 @@ class ModulePrinter:
             self.line(f"{self.name(value)} = {text}", op)
 
     def _length(self, op: Op) -> int:
-        """Characters of an expression; 0 of one that is always written in place."""
+        """Characters of an expression; 0 for one that is always written in place."""
         if isinstance(op, ALWAYS_IN_PLACE):
             return 0
         waiting = list(self._waiting)
@@ -265,7 +265,8 @@ def _walk(block: Block) -> Iterator[Op]:
 def _has_user_loop(op: Op) -> bool:
     """Whether an operation is, or has in it, a loop that the user wrote.
 
-    Loops of nests count elements, in i64. The loop over tile blocks, `block`, counts as the user's: it has them all.
+    Loops of nests count elements, in i64. The loop over tile blocks, `block`, is treated as the user's: it holds all of
+    the user's loops.
     """
     own = isinstance(op, For) and (op.induction.type != INDEX or op.induction.name == "block")
     inner = (each for block in op.regions for each in _walk(block))
@@ -298,14 +299,14 @@ def _plan_block(block: Block, uses: dict[Value, list[Op]], in_place: dict[Value,
             if isinstance(users[0], While):  # its first values get lines of their own
                 continue
             if begins is not None and any(begins < barrier < to for barrier in barriers):
-                continue
+                continue  # in place, it would read memory after a write that follows it
             in_place[value] = op
             if begins is not None:
                 reads[value] = begins
 
 
 def _is_guard(value: Value, user: Op) -> bool:
-    """Whether a bool guards a read: those get a name, or lines get long."""
+    """Whether a bool guards a read: it gets a name, since lines would get long."""
     return isinstance(user, ReadInside) and user.inside is value
 
 
@@ -318,7 +319,7 @@ def emit_module(function: Function, target: Target) -> Source:
     printer = ModulePrinter(function, parameters)
     flags: set[Value] = set()
     for value in own:
-        printer.alias(value, printer.known("scalar" if isinstance(value.type, TileType) else "pointer", value))
+        printer.alias(value, printer.own_parameter("scalar" if isinstance(value.type, TileType) else "pointer", value))
         if isinstance(value.type, TileType) and value.type.dtype.is_bool:
             flags.add(value)
     printer.bind_flags(frozenset(flags))
@@ -330,7 +331,7 @@ def emit_module(function: Function, target: Target) -> Source:
     signature = [(name, _plain(each, own)) for name, each in zip(printer.names(), parameters, strict=True)]
     signature += [(printer.name(value), "i64") for value in trailing[:3]]
     signature += [(printer.name(op.result), f"{_scratch_kind(op)}*") for op in scratch]
-    signature += [(printer.parameter(name, kind), kind) for name, kind in printer.extra.items()]
+    signature += [(printer.process_function(name, kind), kind) for name, kind in printer.extra.items()]
     signature += [(printer.name(value), "i64") for value in trailing[3:]]
 
     head = _header(function, kernel, target)

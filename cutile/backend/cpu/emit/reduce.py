@@ -31,9 +31,10 @@ GEMMS = {"f32": "sgemm", "f64": "dgemm"}
 
 
 def _gemm(printer: Printer, op: Gemm) -> None:
+    """Write a call of the intrinsic `gemm`, in several lines."""
     dtype = op.c.tensor.dtype.name
     # No symbol: the compiled object is kept on disk, and each process loads a BLAS at another address.
-    address = printer.parameter(GEMMS[dtype], "i64")
+    address = printer.process_function(GEMMS[dtype], "i64")
     sizes = ", ".join(printer.operand(value).text for value in (op.rows, op.cols, op.depth))
     a, b, c = (
         ", ".join([printer.name(memory), printer.operand(at).text, printer.operand(step).text])

@@ -2,11 +2,11 @@
 # (generated code imports these)
 """The functions that generated CPU code calls, as LLVM IR behind Numba intrinsics.
 
-Of the CPU backend, `build.py` and this folder alone use Numba.
+In the CPU backend, only `build.py` and this folder use Numba.
 
 No file in this folder knows tiles: everything works on single elements, indices and pointers. Generated code may import
-the two constants, Numba's types, the names in `__all__` of the starred families, and the keys of the tables FUNCTIONS
-and CONVERSIONS. `emit/_text.py` reads these import lines and lists as text, without importing Numba.
+the two constants, Numba's types, the functions that are imported here, and the keys of the tables FUNCTIONS and
+CONVERSIONS. `emit/_text.py` reads these import lines, and `__all__` of the starred files, as text: it imports no Numba.
 """
 
 from math import inf, nan

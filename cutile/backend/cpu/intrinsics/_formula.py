@@ -2,7 +2,7 @@
 
 Formulas have no branches, so that loops over them vectorise. Sine and cosine of an f32 of any size are here, too.
 
-Sine and cosine need the argument's position in its quadrant: `x * 2 / pi` without its multiples of 4. Which bits of
+Sine and cosine need the argument's quadrant and its position there: `x * 2 / pi` without multiples of 4. Which bits of
 2/pi matter for that depends on the exponent of `x` (Payne and Hanek's reduction). Tables have these bits by exponent,
 in three parts whose products with `x` are exact in f64. The rest is computed in f64 and rounded once. An f64 would need
 factors of 200 bits: it goes to the C library.
@@ -71,7 +71,7 @@ class Num:
         return self.of(self.builder.shl(self.value, ir.Constant(self.value.type, count)))
 
     def shifted_right(self, count: int) -> Num:
-        """The bits moved down, zeros coming in."""
+        """The bits shifted right; zeros are shifted in."""
         return self.of(self.builder.lshr(self.value, ir.Constant(self.value.type, count)))
 
     def __and__(self, other: Num | int) -> Num:
@@ -128,7 +128,7 @@ def polynomial(x: Num, coefficients: Sequence[float]) -> Num:
 
 
 def round_to_int(x: Num, factor: float = 1.0) -> tuple[Num, Num]:
-    """The whole number nearest to `x * factor`, below 2**21, as a float and as bits.
+    """The whole number nearest to `x * factor`, as a float and as bits; below 2**21.
 
     Adding 1.5 * 2**mantissa leaves the number in the low bits of the sum. The bits above them stay in the result:
     `scale` shifts them out. Unlike a conversion this is defined for NaN.
@@ -149,7 +149,7 @@ def _power_of_two(n: Num, kind: str) -> Num:
 def scale(x: Num, n: Num) -> Num:
     """`x * 2.0 ** n`, for the bits `n` of `round_to_int`.
 
-    In two factors, each of which is a normal number also where the result is subnormal or overflows.
+    By two factors, each of which is a normal number even where the result is subnormal or overflows.
     """
     half = n >> 1
     return x * _power_of_two(half, x.kind) * _power_of_two(n - half, x.kind)
@@ -157,7 +157,7 @@ def scale(x: Num, n: Num) -> Num:
 
 HALF_PI = 1.5707963267948966
 QUARTER_PI = 0.7853981633974483
-SMALLEST = 126  # the biased exponent of 0.5: no smaller number is above pi/4, up to which nothing is reduced
+SMALLEST = 126  # the biased exponent of 0.5: all smaller numbers are below pi/4, where nothing is reduced
 INFINITE = 255  # the biased exponent of infinity and NaN
 PART_BITS = 29  # of a part of a factor: its product with the 24 bits of an f32 is exact in f64
 
@@ -181,10 +181,10 @@ def _arctan_of_inverse(n: int, bits: int) -> int:
 def _factors() -> tuple[tuple[float, ...], ...]:
     """Factors that give the quarter turns of an f32, without multiples of 4.
 
-    The place in a table is the biased exponent of the f32. The sum of the three tables has 87 bits. No f32 is closer
-    than 2**-30 to a whole number of quarter turns, and 30 bits more are left of it then.
+    The place in a table is the biased exponent of the f32. The three factors have 87 bits together. No f32 is closer
+    than 2**-30 to a whole number of quarter turns: even its distance has 30 correct bits.
     """
-    bits = 400  # more than are read: the last ones of the series are not exact
+    bits = 400  # more than are read, since the last bits of the series are not exact
     pi = 4 * (4 * _arctan_of_inverse(5, bits) - _arctan_of_inverse(239, bits))  # Machin's formula
     two_over_pi = (2 << (2 * bits)) // pi  # * 2**bits
     tables: tuple[list[float], ...] = ([], [], [])
@@ -219,7 +219,7 @@ def _looked_up(index: Num, part: int) -> Num:
 
 
 def _reduced(x: Num) -> tuple[Num, Num, Num]:
-    """Sine and cosine, in f64, of |x| less whole quarter turns, and their number.
+    """Sine and cosine, in f64, of |x| less whole quarter turns; the number of turns.
 
     The angle that is left lies between -pi/4 and pi/4.
     """
@@ -227,7 +227,7 @@ def _reduced(x: Num) -> tuple[Num, Num, Num]:
     exponent = x.of(builder.zext((x.bits() & 0x7FFFFFFF).shifted_right(23).value, ir.IntType(64)))
     magnitude = x.of(builder.fpext(x.call("fabs").value, ir.DoubleType()))
     high, middle, low = (magnitude * _looked_up(exponent, part) for part in range(3))
-    # All exact: `high` has 53 bits, and so has what is left of it with `middle` where that is small.
+    # All exact: `high` has 53 bits at most. So has `rest` where it is small, since the upper bits have cancelled.
     whole, quadrant = round_to_int(high)
     rest = high - whole + middle
     whole, more = round_to_int(rest)
@@ -258,7 +258,7 @@ def sin_cos(x: Num, quarter_turns: int) -> Num:
     sine, cosine, quadrant = _reduced(x)
     if quarter_turns == 0:
         negative = x.of(builder.zext(x.bits().shifted_right(31).value, wide))
-        quadrant = quadrant + negative * 2  # sin(-x) == -sin(x): half a turn on
+        quadrant = quadrant + negative * 2  # sin(-x) == -sin(x), which is the sine half a turn further
     else:
         quadrant = quadrant + quarter_turns
     value = sine.where((quadrant & 1).compare("==", 1), cosine)
@@ -267,7 +267,7 @@ def sin_cos(x: Num, quarter_turns: int) -> Num:
 
 
 def tangent(x: Num) -> Num:
-    """`tan(x)` for an f32: in odd quarter turns `-cos / sin` of the rest.
+    """`tan(x)` for an f32: after an odd number of quarter turns, `-cos / sin`.
 
     At most 0.51 ulp.
     """

@@ -32,7 +32,8 @@ def define(name: str, emit: Emit) -> Callable[[Any, list[Any]], Any]:
         symbol = ".".join(["tile", name, *map(str, kinds)])
         function = module.globals.get(symbol)
         if function is None:
-            # A function's type has its result's, which the body alone tells: write it into a scratch function first.
+            # A function's type has its result's type, which only the body tells. So the body is written into a scratch
+            # function first.
             scratch = ir.Function(ir.Module(), ir.FunctionType(ir.VoidType(), kinds), "scratch")
             inner = ir.IRBuilder(scratch.append_basic_block())
             result = emit(inner, list(scratch.args)).type
@@ -59,7 +60,7 @@ def llvm(builder: Any, name: str, *arguments: Any) -> Any:
 
 
 Result = Callable[..., Any]
-"""From the Numba types of the arguments to the result's; None where they do not fit."""
+"""Gives the result's Numba type for the arguments' types; None where these do not fit."""
 
 
 def first_type(x: Any, *_: Any) -> Any:

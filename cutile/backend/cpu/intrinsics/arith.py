@@ -1,4 +1,4 @@
-"""Arithmetic in which Python's operators in Numba differ from NumPy's meaning.
+"""Arithmetic for which Numba gives Python's operators another meaning than NumPy.
 
 Extremes, integer division, shifts, fma.
 """
@@ -127,7 +127,7 @@ maximum, maximum_unsigned = _extreme("maximumnum", "smax", "umax")
 
 
 def _divisor(builder: Any, x: Any, y: Any, signed: bool) -> tuple[Any, Any]:
-    """A divisor that never traps, and a bit: whether it was 0.
+    """A divisor that never traps, and a bit: whether the divisor was 0.
 
     A divisor of 0 becomes 1. So does a divisor of -1 where `x` is the lowest integer: their quotient overflows, and x86
     traps on it. Divided by 1 the lowest integer gives what wrapping gives: itself, and the remainder 0.
@@ -204,7 +204,7 @@ def _div_ceil(signed: bool) -> Any:
         zero = ir.Constant(x.type, 0)
         quotient, rest = _truncated(builder, arguments, signed)
         up = builder.icmp_unsigned("!=", rest, zero)
-        if signed:  # of operands with different signs the quotient is negative: rounding toward zero was up already
+        if signed:  # with different signs the quotient is negative: rounding toward zero has rounded it up already
             up = builder.and_(up, builder.icmp_signed(">=", builder.xor(x, y), zero))
         return builder.add(quotient, builder.zext(up, x.type))
 
@@ -216,7 +216,7 @@ def _mul_hi(extend: str) -> Any:
         kind = arguments[0].type
         double = ir.IntType(2 * kind.width)
         x, y = (getattr(builder, extend)(each, double) for each in arguments)
-        # The shift may fill with zeros for signed operands, too: the truncation drops the bits that it fills.
+        # A shift that fills with zeros serves signed operands, too: the truncation drops the bits that it fills.
         return builder.trunc(builder.lshr(builder.mul(x, y), ir.Constant(double, kind.width)), kind)
 
     return emit
@@ -226,7 +226,7 @@ def _signs_differ(builder: Any, rest: Any, y: Any) -> Any:
     """Whether a remainder is not 0, and its sign is not the divisor's."""
     zero = ir.Constant(y.type, 0.0)
     signs = builder.xor(builder.fcmp_ordered("<", rest, zero), builder.fcmp_ordered("<", y, zero))
-    # Unordered: NaN counts as not 0, as in NumPy. A result that is made of it is NaN in any case.
+    # Unordered: NaN counts as not 0, as in NumPy. The result is NaN in any case.
     return builder.and_(builder.fcmp_unordered("!=", rest, zero), signs)
 
 
@@ -247,7 +247,7 @@ def _floor_div_float(builder: Any, arguments: list[Any]) -> Any:
     ratio = builder.fdiv(x, y)
     quotient = builder.fdiv(builder.fsub(x, rest), y)
     quotient = builder.select(_signs_differ(builder, rest, y), builder.fsub(quotient, one), quotient)
-    # Without rounding errors the quotient would be a whole number: the nearest one is right.
+    # Without rounding errors the quotient would be a whole number: the nearest whole number is right.
     whole = llvm(builder, "floor", quotient)
     is_nearer_above = builder.fcmp_ordered(">", builder.fsub(quotient, whole), ir.Constant(x.type, 0.5))
     whole = builder.select(is_nearer_above, builder.fadd(whole, one), whole)
@@ -273,7 +273,7 @@ div_ceil_unsigned = binary(define("div_ceil_unsigned", _div_ceil(signed=False)),
 remainder = binary(define("remainder", _remainder), _signed_or_float)
 """The remainder of the quotient rounded toward zero, with the sign of `x`; signed integers, or floats.
 
-For a divisor of 0 it is 0 of integers, and NaN of floats.
+A divisor of 0 gives 0 for integers, and NaN for floats.
 """
 mul_hi = binary(define("mul_hi", _mul_hi("sext")), _signed)
 """The upper half of the product; signed."""
@@ -326,7 +326,8 @@ def _fma_odd(builder: Any, arguments: list[Any]) -> Any:
     """`x * y + z` of f32 that hold 16-bit floats, as an f32 rounded to odd.
 
     The product is exact in f64. The sum is rounded to odd there, and once more to f32. Two roundings to nearest could
-    move a sum to the middle of two 16-bit floats, and then to the wrong one. Rounding to odd moves no sum there.
+    move a sum to the midpoint of two 16-bit floats, and then to the wrong one. Rounding to odd moves no sum to a
+    midpoint.
     """
     double, wide = ir.DoubleType(), ir.IntType(64)
     x, y, z = (builder.fpext(each, double) for each in arguments)
@@ -343,14 +344,14 @@ def _fma_odd(builder: Any, arguments: list[Any]) -> Any:
     outward = builder.icmp_signed(">=", builder.xor(builder.bitcast(rest, wide), bits), ir.Constant(wide, 0))
     moved = builder.select(outward, builder.add(bits, one), builder.sub(bits, one))
     inexact = builder.fcmp_ordered("!=", rest, zero)
-    finite = builder.fcmp_ordered("==", builder.fsub(total, total), zero)  # else `rest` is NaN or infinite
+    finite = builder.fcmp_ordered("==", builder.fsub(total, total), zero)  # if it is not, `rest` is NaN or infinite
     even = builder.icmp_unsigned("==", builder.and_(bits, one), ir.Constant(wide, 0))
     move = builder.and_(builder.and_(inexact, finite), even)
     return to_odd_bits(builder, [builder.bitcast(builder.select(move, moved, bits), double)])
 
 
 fma_odd = ternary(define("fma_odd", _fma_odd), _all_f32)
-"""`x * y + z` of f32 that hold 16-bit floats, as an f32 rounded to odd: rounding that to 16 bits is right."""
+"""`x * y + z` of f32 that hold 16-bit floats, as an f32 rounded to odd, which a caller rounds to 16 bits."""
 fma = ternary(_fma)
 """`x * y + z` of one float type with one rounding."""
 
@@ -417,9 +418,9 @@ trip_count_unsigned = ternary(define("trip_count_unsigned", _trip_count(signed=F
 """The iterations of `range(start, stop, step)` of u64; 0 for a step of 0."""
 
 
-# Flags of LLVM's float operations. `reassoc`: it may reorder the sums and products of a reduction, and so keep several
-# vector accumulators. `nsz`: it may ignore the sign of a zero. An accumulator that begins with +0 ignores it, too: it
-# makes +0 of a sum of -0.
+# Flags of LLVM's float operations. `reassoc`: LLVM may reorder the sums and products of a reduction, and so keep
+# several vector accumulators. `nsz`: LLVM may ignore the sign of a zero. That loses nothing in a sum: its accumulator
+# begins with +0, and +0 plus -0 is +0.
 _ANY_ORDER = ("reassoc", "nsz")
 
 

@@ -1,9 +1,9 @@
 """Atomic updates of elements by address, by the processor's own instructions.
 
-Tile blocks run on several threads.
+They are needed since tile blocks run on several threads.
 
-Every update acquires and releases. That covers any ordering that a kernel asks for, and costs nothing more where
-updates are full barriers anyway, as on x86. Each gives the element that was there before; 0 where the mask is off.
+Every update acquires and releases. That covers any ordering that a kernel asks for. It costs nothing more where updates
+are full barriers anyway, as on x86. Each returns the element that was there before, or 0 where the mask is not set.
 """
 
 from collections.abc import Callable
@@ -67,9 +67,9 @@ atomic_xchg = _intrinsic("atomic_xchg", "xchg")
 
 
 def _add_half(value_of: Callable[..., Any], bits_of: Callable[..., Any]) -> Emit:
-    """An addition to a 16-bit float, in a loop.
+    """An addition to a 16-bit float, by a loop of compare and swap.
 
-    The sum is computed in f32, and the bits are exchanged if the element is still the one that was read.
+    The sum is computed in f32. Its bits are written if the element is still the one that was read.
     """
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
@@ -77,7 +77,7 @@ def _add_half(value_of: Callable[..., Any], bits_of: Callable[..., Any]) -> Emit
 
         def make() -> Any:
             place = at(builder, address, _I16)
-            # "monotonic", in no order with other accesses: the exchange that succeeds orders them. 2: bytes aligned to.
+            # "monotonic", in no order with other accesses: the exchange that succeeds orders them. 2: the alignment.
             first = builder.load_atomic(place, "monotonic", 2)
             start = builder.block
             loop, done = builder.append_basic_block("again"), builder.append_basic_block("done")
@@ -86,7 +86,7 @@ def _add_half(value_of: Callable[..., Any], bits_of: Callable[..., Any]) -> Emit
             old = builder.phi(_I16)
             old.add_incoming(first, start)
             total = builder.fadd(value_of(builder, [old]), value)
-            # "monotonic" where it fails: nobody gets the element that it has read, and the loop tries again.
+            # "monotonic" where it fails: the kernel does not get the element that was read, and the loop tries again.
             exchange = builder.cmpxchg(place, old, bits_of(builder, [total]), ORDER, "monotonic")
             old.add_incoming(builder.extract_value(exchange, 0), builder.block)
             builder.cbranch(builder.extract_value(exchange, 1), done, loop)

@@ -31,14 +31,14 @@ def _transposition(builder: Any, flag: Any) -> Any:
 
 
 def _call(builder: Any, values: list[Any]) -> None:
-    """A row-major `c = a @ b`, as the BLAS, which is column-major, sees it.
+    """Call the BLAS, which is column-major, for a row-major `c = a @ b + beta * c`.
 
-    There rows are columns: it computes the transposed product of the transposed operands, `b` first.
+    Our rows are its columns. So it computes the transposed product from the transposed operands, `b` first.
     """
     address, rows, cols, depth, a, a_at, a_step, a_flag, b, b_at, b_step, b_flag, c, c_at, c_step, beta = values
     element = beta.type
     zero = ir.Constant(rows.type, 0)
-    # The BLAS refuses numbers below 0, which a tile past its tensor's edge would have.
+    # The BLAS refuses extents below 0, which a tile past its tensor's edge would have.
     has_elements = builder.and_(builder.icmp_signed(">", rows, zero), builder.icmp_signed(">", cols, zero))
     with builder.if_then(has_elements):
         arguments = [

@@ -1,10 +1,10 @@
-"""Conversions in which Numba's own differ from `cutile.conversion`.
+"""Conversions for which Numba's own differ from `cutile.conversion`.
 
-They saturate, round once, or make few bits. In registers a 16-bit float is an f32 with a value that 16 bits can hold;
-in memory it is 16 bits. f16 goes through LLVM's `half` (one instruction on machines with F16C or Arm's fp16
-conversions), bf16 through shifts.
+They saturate, round only once, or result in floats of few bits. In registers a 16-bit float is an f32 with a value that
+16 bits can hold; in memory it is 16 bits. f16 goes through LLVM's `half` (one instruction on machines with F16C or
+Arm's fp16 conversions), bf16 through shifts.
 
-Names end in the direction of rounding; without an end it is to nearest even.
+Names end in the direction of rounding; a name without a direction rounds to nearest even.
 """
 
 from typing import Any
@@ -41,7 +41,7 @@ def bf16_value_of(builder: Any, arguments: list[Any]) -> Any:
 def _bf16_rounded(builder: Any, x: Any) -> Any:
     """The bits of the nearest bf16 in the upper half; ties to even; NaN stays NaN."""
     # The lower half is the fraction to be rounded. Adding 0x7FFF, and 1 more if the upper half is odd, carries into the
-    # upper half exactly where it is rounded up: above the middle, and at the middle if it is odd.
+    # upper half exactly where that is rounded up: above the midpoint, and at the midpoint if the upper half is odd.
     bits = builder.bitcast(x, _I32)
     odd = builder.and_(builder.lshr(bits, ir.Constant(_I32, 16)), ir.Constant(_I32, 1))
     rounded = builder.add(bits, builder.add(odd, ir.Constant(_I32, 0x7FFF)))
@@ -69,7 +69,7 @@ def to_odd_bits(builder: Any, arguments: list[Any]) -> Any:
     near = builder.fptrunc(x, _FLOAT)
     back = builder.fpext(near, x.type)
     bits = builder.bitcast(near, _I32)
-    # Where the nearest f32 lies beyond x, the f32 before it is x rounded toward zero: its bits are one less.
+    # Where the nearest f32 has the larger magnitude, its neighbour is x rounded toward zero: the bits are one less.
     beyond = builder.fcmp_ordered(">", llvm(builder, "fabs", back), llvm(builder, "fabs", x))
     toward_zero = builder.select(beyond, builder.sub(bits, ir.Constant(_I32, 1)), bits)
     odd = builder.bitcast(builder.or_(toward_zero, ir.Constant(_I32, 1)), _FLOAT)
@@ -109,7 +109,7 @@ to_odd = unary(define("to_odd", to_odd_bits), _odd_type)
 """An f64 as an f32 on its way to 16 bits: inexact values get an odd last bit, so that the next rounding is right."""
 
 
-# How the names end, and the rounding.
+# The rounding, by the suffix of a name.
 DIRECTIONS = {"": NEAREST_EVEN, "_upward": POSITIVE_INF, "_downward": NEGATIVE_INF, "_to_zero": ZERO}
 
 
@@ -166,17 +166,17 @@ whole_to_odd, whole_to_odd_unsigned = _whole(signed=True), _whole(signed=False)
 
 
 def _stepped(builder: Any, near: Any, above: Any, below: Any, suffix: str) -> Any:
-    """A number rounded to a side: the nearest float, or its neighbour on the side.
+    """A number rounded in one direction: the nearest float, or its neighbour there.
 
-    The bits of floats in order of magnitude are integers in order of magnitude. So the bits of a neighbour are one more
-    or one less. The neighbours of 0 are the smallest numbers of both signs.
+    Floats in order of magnitude have bits that are integers in order of magnitude. So the bits of a neighbour are one
+    more or one less. The neighbours of 0 are the smallest numbers of both signs.
 
     Args:
         builder: the builder.
-        near: the nearest float.
-        above: whether the exact number is larger.
-        below: whether it is smaller.
-        suffix: the direction, as names end in it.
+        near: the float nearest to the exact number.
+        above: whether the exact number is larger than it.
+        below: whether the exact number is smaller than it.
+        suffix: the direction, a key of `DIRECTIONS`.
     """
     bits_type = ir.IntType(32 if near.type == _FLOAT else 64)
     one, zero = ir.Constant(bits_type, 1), ir.Constant(bits_type, 0)
@@ -199,7 +199,7 @@ def _stepped(builder: Any, near: Any, above: Any, below: Any, suffix: str) -> An
 
 
 def _single(suffix: str) -> Any:
-    """An f64 as an f32, rounded to a side."""
+    """An f64 as an f32, rounded in one direction."""
 
     def emit(builder: Any, arguments: list[Any]) -> Any:
         (x,) = arguments
@@ -212,7 +212,7 @@ def _single(suffix: str) -> Any:
 
 
 def _double(suffix: str, signed: bool) -> Any:
-    """An integer of 64 bits as an f64, rounded to a side.
+    """An integer of 64 bits as an f64, rounded in one direction.
 
     Its halves are exact as f64, and so is the error of their sum (Fast2Sum: the upper half is 0 or the larger one).
     """
@@ -236,7 +236,7 @@ def _double(suffix: str, signed: bool) -> Any:
 
 
 _EXACT_IN_FLOAT, _EXACT_IN_DOUBLE = 24, 53
-"""Bits of integers that a float has exactly."""
+"""Bits of the widest integers that f32 and f64 represent exactly."""
 
 
 def _saturated(bits: int, signed: bool) -> Any:
@@ -304,9 +304,9 @@ def _truncated(builder: Any, arguments: list[Any]) -> Any:
 
 
 nearest = unary(_nearest)
-"""The nearest whole number, of two the even one."""
+"""The nearest whole number; of two equally near ones the even one."""
 truncated = unary(_truncated)
-"""The whole number nearer to zero."""
+"""The number without its fraction."""
 
 
 def _caster(result: Any, machine: Any) -> Any:

@@ -23,9 +23,9 @@ from cutile.backend.cpu.intrinsics._seam import binary, define, ir, llvm, types,
 LOG2_E = 1.4426950408889634
 LOG10_E = 0.4342944819032518
 NEAR_ZERO = 2.0**-12
-"""Distance from 0 in which three terms of a series of all powers are enough, with a relative error below 2**-37."""
+"""Distance from 0 within which three terms of a series of all powers have a relative error below 2**-37."""
 SERIES_END = 1e-2
-"""The same of three terms of a series of odd powers, with one below 2**-40."""
+"""Distance from 0 within which three terms of a series of odd powers have a relative error below 2**-40."""
 LN2_HI = {"float": 0.693145751953125, "double": 0.6931471803691238}  # few bits: n * LN2_HI is exact
 LN2_LO = {"float": 1.42860682030941723e-6, "double": 1.9082149292705877e-10}
 
@@ -92,7 +92,8 @@ ERFINV_NEAR = (
     -0.000428675223184, -0.000859921016979, 0.000209395405647, 4.2708673227e-05,
 )  # fmt: skip
 ERFINV_SCALE = 2.5
-# erfinv(x) / x in (sqrt(-log(1 - x * x)) - ERFINV_SHIFT) / ERFINV_WIDTH beyond, for all x below 1 in f64: of 3e-8
+# Beyond, for all x below 1 in f64: erfinv(x) / x in (sqrt(-log(1 - x * x)) - ERFINV_SHIFT) / ERFINV_WIDTH, with a
+# relative error of 3e-8
 ERFINV_FAR = (
     4.00944460859, 1.9509918221, 0.00325598284545, -0.00487292443855, 0.00329980946015, -0.00245033687522,
     0.00181501843161, -0.000117022636277, 0.000857677128759, -0.00415340056699, 0.00275622920273,
@@ -113,7 +114,7 @@ EXP2_RANGE = {"float": (-151.0, 129.0), "double": (-1076.0, 1025.0)}
 def _clamp(x: Num, low: float, high: float) -> Num:
     """Within the bounds; NaN stays."""
     raised = x.where(x.compare("<", low), low)
-    # Of `raised`, not of `x`: each comparison with its selection is then one instruction.
+    # `raised` is compared, not `x`: each comparison with its selection is then one instruction.
     return raised.where(raised.compare(">", high), high)
 
 
@@ -154,6 +155,10 @@ def _split(x: Num) -> tuple[Num, Num]:
 
 
 def _log_of(x: Num, base_two: bool) -> Num:
+    """The natural logarithm, or that to base 2, of a float of either type.
+
+    The logarithm of 0 is -infinity, of a negative number NaN.
+    """
     kind = x.kind
     f, e = _split(x)
     s = f / (f + 2.0)
@@ -161,7 +166,7 @@ def _log_of(x: Num, base_two: bool) -> Num:
     half_square = f * f * 0.5
     tail = s * polynomial(s2, LOG[kind]).fma(s2, half_square)  # log(1 + f) == f - half_square + tail
     if base_two:
-        low_bits = 12 if kind == "float" else 32  # high has few bits: its product with LOG2_E_HI is exact
+        low_bits = 12 if kind == "float" else 32  # `high` has few bits: its product with `log2_e_hi` is exact
         high = ((f - half_square).bits() & -(1 << low_bits)).as_float()
         low = f - high - half_square + tail
         log2_e_hi = 1.44287109375 if kind == "float" else 1.4426950216293335
@@ -196,9 +201,9 @@ def _narrow(x: Num, wide: Num) -> Num:
 
 
 def _sinh(x: Num) -> Num:
-    """f32, from f64, which has bits enough for what cancels.
+    """f32, computed in f64, which has enough bits where the terms cancel.
 
-    Near 0 by two terms of the series.
+    Near 0 by two terms of the series, the next of which is below 1e-14 of the sum.
     """
     wide = _wide(x)
     e = _exp(_clamp(wide, -200.0, 200.0))  # infinite in f32 beyond
@@ -215,9 +220,9 @@ def _cosh(x: Num) -> Num:
 
 
 def _pow(x: Num, y: Num) -> Num:
-    """f32: `2 ** (y * log2(x))` in f64.
+    """f32: `2 ** (y * log2(x))`, computed in f64.
 
-    It has bits enough for products of up to 150.
+    f64 has enough bits for exponents of up to 150.
     """
     base, exponent = _wide(x), _wide(y)
     one = base.constant(1.0)
@@ -268,7 +273,7 @@ def _erfc_tail(magnitude: Num) -> Num:
 
 
 def _erf(x: Num) -> Num:
-    """f32, from f64: an odd polynomial near 0, else 1 less the tail."""
+    """f32, computed in f64: an odd polynomial near 0, else 1 less the tail."""
     wide = _wide(x)
     magnitude = wide.call("fabs")
     near = polynomial(wide * wide, ERF_NEAR) * wide
@@ -278,18 +283,18 @@ def _erf(x: Num) -> Num:
 
 
 def _erfc(x: Num) -> Num:
-    """f32, from f64: the tail, or 2 less the tail of the positive number."""
+    """f32, computed in f64: the tail of `x`, or 2 less the tail of a negative `-x`."""
     wide = _wide(x)
     tail = _erfc_tail(wide.call("fabs"))
     return _narrow(x, tail.where(wide.compare("<", 0.0), wide.constant(2.0) - tail))
 
 
 def _hypot(x: Num, y: Num) -> Num:
-    """f32, from f64, in which no square of an f32 overflows or vanishes."""
+    """f32, computed in f64, where no square of an f32 overflows or vanishes."""
     wide, other = _wide(x), _wide(y)
     root = wide.fma(wide, other * other).call("sqrt")
     infinity = float("inf")
-    for magnitude in (wide.call("fabs"), other.call("fabs")):  # infinite beside NaN, too
+    for magnitude in (wide.call("fabs"), other.call("fabs")):  # an infinite side counts, even beside NaN
         root = root.where(magnitude.compare("==", infinity), infinity)
     return _narrow(x, root)
 
@@ -306,7 +311,7 @@ def _erfinv_of(magnitude: Num, error_functions: Any) -> Num:
     far = polynomial((w.call("sqrt") - ERFINV_SHIFT) / ERFINV_WIDTH, ERFINV_FAR)
     y = far.where(w.compare("<", 2 * ERFINV_SCALE), polynomial(w / ERFINV_SCALE - 1.0, ERFINV_NEAR)) * magnitude
     erf, erfc = error_functions(y)
-    # Each difference where it is exact: beyond 1/2 in what is left to 1.
+    # `erf(y) - magnitude`. From 1/2 on it is computed from the complements to 1, which lose no digits.
     difference = (rest - erfc).where(magnitude.compare("<", 0.5), erf - magnitude)
     step = difference * _exp(y * y) * HALF_ROOT_PI
     y = y - step / y.fma(step, 1.0)
@@ -318,9 +323,9 @@ def _own_error_functions(y: Num) -> tuple[Num, Num]:
 
 
 def _erfinv(x: Num) -> Num:
-    """f32, from f64."""
+    """f32, computed in f64."""
     result = _narrow(x, _erfinv_of(_wide(x).call("fabs"), _own_error_functions))
-    # The sign from `x` itself: LLVM would bring that of an f64 to f16 by a function that is not there.
+    # The sign comes from `x` itself: LLVM would convert the sign of an f64 to f16 by a function that is not there.
     return x.of(llvm(x.builder, "copysign", result.value, x.value))
 
 
@@ -334,12 +339,12 @@ def _log10(x: Num) -> Num:
 
 
 def _cbrt(x: Num) -> Num:
-    """f32, from f64: `exp(log(|x|) / 3)`."""
+    """f32, computed in f64: `exp(log(|x|) / 3)`."""
     return _signed_as(x, _exp(_log_of(_wide(x).call("fabs"), base_two=False) * (1 / 3)))
 
 
 def _log1p(x: Num) -> Num:
-    """f32, from f64, in which 1 + x has 40 bits of `x` beyond `NEAR_ZERO`.
+    """f32, computed in f64, where 1 + x has 40 bits of `x` beyond `NEAR_ZERO`.
 
     Nearer to 0 by the series.
     """
@@ -349,7 +354,7 @@ def _log1p(x: Num) -> Num:
 
 
 def _expm1(x: Num) -> Num:
-    """f32, from f64, as `_log1p`."""
+    """f32, computed in f64, as `_log1p`."""
     wide = _wide(x)
     near = polynomial(wide, (1.0, 1 / 2, 1 / 6)) * wide
     return _narrow(x, (_exp(wide) - 1.0).where(_is_near_zero(wide), near))
@@ -362,7 +367,7 @@ def _is_near_zero(wide: Num) -> Any:
 def _angle(ordinate: Num, abscissa: Num) -> Num:
     """f64: the angle of a point whose ordinate is at least 0, from 0 to pi.
 
-    Its relative error is 1e-10. Infinite coordinates and zeros are taken, too.
+    Its relative error is 1e-10. Coordinates may be infinite or zero.
     """
     size = abscissa.call("fabs")
     steep = ordinate.compare(">", size)
@@ -389,17 +394,17 @@ def _atan2(x: Num, y: Num) -> Num:
 
 
 def _asin(x: Num) -> Num:
-    """f32, from f64, in which 1 - x is exact: the angle of a point of the circle.
+    """f32, computed in f64, where 1 - x is exact: the angle of a point of the circle.
 
-    NaN beyond 1, by the root.
+    NaN where |x| > 1, since the root is.
     """
     wide = _wide(x).call("fabs")
-    return _signed_as(x, _beside(wide, _angle(wide, _leg(wide)), _leg(wide)))
+    return _signed_as(x, _angle_or_nan(wide, _angle(wide, _leg(wide)), _leg(wide)))
 
 
 def _acos(x: Num) -> Num:
     wide = _wide(x)
-    return _narrow(x, _beside(wide, _angle(_leg(wide), wide), _leg(wide)))
+    return _narrow(x, _angle_or_nan(wide, _angle(_leg(wide), wide), _leg(wide)))
 
 
 def _leg(wide: Num) -> Num:
@@ -407,13 +412,13 @@ def _leg(wide: Num) -> Num:
     return ((wide.constant(1.0) - wide) * (wide + 1.0)).call("sqrt")
 
 
-def _beside(wide: Num, angle: Num, leg: Num) -> Num:
-    """The angle; NaN where the leg is."""
+def _angle_or_nan(wide: Num, angle: Num, leg: Num) -> Num:
+    """The angle; NaN where the number or the leg is NaN."""
     return angle.where(leg.is_nan(), float("nan")).where(wide.is_nan(), float("nan"))
 
 
 def _asinh(x: Num) -> Num:
-    """f32, from f64. Near 0 by the series."""
+    """f32, computed in f64; near 0 by the series."""
     wide = _wide(x).call("fabs")
     far = _log_of(wide + wide.fma(wide, 1.0).call("sqrt"), base_two=False)
     near = polynomial(wide * wide, (1.0, -1 / 6, 3 / 40)) * wide
@@ -441,6 +446,7 @@ def _function(name: str, formula: Any) -> Any:
 
 
 def _float_type(x: Any) -> Any:
+    """The result has the type of the argument, which is a float."""
     return x if isinstance(x, types.Float) else None
 
 
@@ -515,14 +521,14 @@ def _float_types(x: Any, y: Any) -> Any:
 
 
 FUNCTIONS: dict[str, Any] = {
-    # Formulas of both types, which vectorise.
+    # Formulas for both types, which vectorise.
     "exp": _function("exp", _exp),  # at most 1.0 ulp
     "exp2": _function("exp2", _exp2),  # at most 1.0 ulp
     "log": _function("log", _log),  # at most 1.0 ulp
     "log2": _function("log2", _log2),  # at most 1.5 ulp; exact for powers of two
     "tanh": _function("tanh", _tanh),  # at most 1.5 ulp
     "rsqrt": _function("rsqrt", _rsqrt),  # at most 1.5 ulp
-    # Formulas of f32, which vectorise; the C library's functions of f64.
+    # Formulas for f32, which vectorise; the C library's functions for f64.
     "sin": _function("sin", _sin),  # f32: at most 0.51 ulp for every argument
     "cos": _function("cos", _cos),  # f32: at most 0.51 ulp for every argument
     "tan": _in_f32(_tan, "tan", 1),  # f32: at most 0.51 ulp for every argument
@@ -544,7 +550,7 @@ FUNCTIONS: dict[str, Any] = {
     "asinh": _in_f32(_asinh, "asinh", 1),  # f32: at most 0.51 ulp
     "acosh": _in_f32(_acosh, "acosh", 1),  # f32: at most 0.51 ulp
     "atanh": _in_f32(_atanh, "atanh", 1),  # f32: at most 0.51 ulp
-    # The C library's function of f64, of both types.
+    # The C library's function of f64, for both types.
     "lgamma": _library("lgamma", 1),  # f32: at most 0.51 ulp
     # LLVM's own, rounded correctly.
     "sqrt": _llvm_function("sqrt"),

@@ -51,7 +51,7 @@ def _loaded(address: Any, mask: Any, pad: Any) -> Any:
 load_at = ternary(define("load_at", _load(atomic=False)), _loaded)
 """`load_at(address, mask, pad)`: the element, of the type of `pad`; `pad` where the mask is not set."""
 load_at_acquire = ternary(define("load_at_acquire", _load(atomic=True)), _loaded)
-"""`load_at`, atomic: what comes after it in the program happens after it."""
+"""`load_at`, atomic: what follows in the program happens after the load."""
 
 
 def _store(builder: Any, values: list[Any], atomic: bool) -> None:
@@ -83,7 +83,7 @@ def _storing(atomic: bool) -> Any:
 store_at = _storing(atomic=False)
 """`store_at(address, mask, value)`: write the element where the mask is set."""
 store_at_release = _storing(atomic=True)
-"""`store_at`, atomic: it happens after what comes before it in the program."""
+"""`store_at`, atomic: what precedes in the program happens before the store."""
 
 
 def _address(builder: Any, arguments: list[Any]) -> Any:
@@ -95,7 +95,7 @@ def _address_type(pointer: Any) -> Any:
 
 
 address_of = unary(define("address_of", _address), _address_type)
-"""The address of what a pointer leads to."""
+"""A pointer's address, as an integer."""
 
 
 @intrinsic
@@ -146,7 +146,7 @@ def _square(builder: Any, strip: Any, source: Any, stride: Any, step: Any) -> No
 def _copy_rest(module: Any, pointer: Any) -> Any:
     """A function that copies the rest of a strip, element by element.
 
-    It is not inlined, and optimised for size: LLVM would take as long for these loops as for all others.
+    It is not inlined, and optimised for size: LLVM would else take as long for these loops as for all others.
     """
     symbol = f"tile.copy_rest.{pointer.pointee}"
     if symbol in module.globals:

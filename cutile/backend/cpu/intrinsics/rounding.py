@@ -1,8 +1,8 @@
-"""Float arithmetic rounded toward a side, and flushing to zero.
+"""Float arithmetic with directed rounding, and flushing to zero.
 
 A directed rounding is the machine's own: a function that is never inlined sets the rounding mode, computes with LLVM's
-constrained operation, and sets the mode back. So LLVM can move no other arithmetic in between. Loops over it are not
-vectorised.
+constrained operation, and sets the mode back. So LLVM can move no other arithmetic in between. Loops that call it are
+not vectorised.
 """
 
 from typing import Any
@@ -38,6 +38,7 @@ SMALLEST_NORMAL = 2.0**-126  # of f32
 
 
 def _constrained(module: Any, name: str, kind: Any, count: int) -> Any:
+    """LLVM's constrained operation, declared in the module."""
     suffix = {"float": "f32", "double": "f64"}[str(kind)]
     symbol = f"llvm.experimental.constrained.{name}.{suffix}"
     facts = ir.MetaDataType()
@@ -69,6 +70,11 @@ def _function(module: Any, name: str, mode: str, kind: Any, count: int) -> Any:
 
 
 def _directed(name: str, mode: str, count: int) -> Any:
+    """The intrinsic of an operation of `count` floats in a rounding mode of `MODES`.
+
+    `name` is that of LLVM's constrained operation.
+    """
+
     def typing(*arguments: Any) -> Any:
         kinds = tuple(types.unliteral(each) for each in arguments)
         if not isinstance(kinds[0], types.Float) or any(each != kinds[0] for each in kinds):
@@ -111,4 +117,4 @@ def _f32(x: Any) -> Any:
 
 
 flush = unary(define("flush", _flush), _f32)
-"""An f32, or the zero of its sign where it is below the smallest normal number."""
+"""An f32, or the zero of its sign where it is subnormal."""

@@ -32,33 +32,33 @@ Access = LoadPointer | StorePointer | AtomicRmw | AtomicCas
 
 
 def gathers(function: Function) -> Function:
-    """A copy of `function` with gathers for loads by address of a known tensor.
+    """A copy of `function` in which loads by address from a known tensor are gathers.
 
         %1 = mul(%offset, 4)                        the bytes of an element
         %2 = add(address of %x, %1)            ->   %3 = cpu.gather(%x, %offset, %inside)
         %3 = load_pointer(%2, %inside, 0.0)
 
-    Nothing writes the tensor. LLVM cannot tell whether a store writes to a computed address. Of a tensor's element it
-    knows that nothing in the loop writes there, so it can make vectors of the loop and load neighbours at once.
+    Nothing writes the tensor. LLVM cannot tell whether a store writes to a computed address. It knows that nothing in
+    the loop writes to an element of the tensor, so it can make vectors of the loop and load neighbours at once.
     """
     made_by: dict[Value, Op] = {}
 
     def constant(value: Value) -> float | None:
-        """The number that all elements of a tile are, if one is known."""
+        """The number that all elements of a tile have, if it is known."""
         op = made_by.get(value)
         while isinstance(op, Broadcast | Reshape):
             op = made_by.get(op.x)
         return op.value if isinstance(op, Constant) else None
 
     def tensor(addresses: Value) -> Value | None:
-        """The tensor that all elements of a tile are the address of."""
+        """The tensor whose address all elements of a tile are, if any."""
         op = made_by.get(addresses)
         while isinstance(op, Broadcast | Reshape):
             op = made_by.get(op.x)
         return op.x if isinstance(op, TensorAddress) else None
 
     def offset(distance: Value, nbytes: int) -> Value | None:
-        """The number of elements in a distance in bytes, if it is such a multiple."""
+        """A distance in bytes as a number of elements of `nbytes`, if it is known as one."""
         op = made_by.get(distance)
         if not isinstance(op, Convert) or op.dtype is not u64:
             return None
@@ -95,7 +95,7 @@ def is_access(op: Op) -> bool:
 
 
 class Touch(Node):
-    """One lane of an access."""
+    """An access by address; its element is the access of one lane."""
 
     def __init__(self, op: Op, operands: Sequence[Node], extents: Sequence[Extent]) -> None:
         super().__init__(operands[1].dtype, extents, op.results[0].name if op.results else "")
@@ -110,7 +110,7 @@ class Touch(Node):
         scope.builder.location = self._op.location or scope.builder.location
         access = scope.builder.add(self._op.copy_with(operands, (), ()))
         if not access.results:
-            return operands[1]  # a store has no result, but a node needs a value: nobody reads this one
+            return operands[1]  # a store has no result, but a node needs a value; nothing reads this one
         access.result.name = self.name
         return access.result
 
@@ -150,7 +150,7 @@ def lower_print(lowering: Lowering, op: Print) -> None:
 
 
 def lower_assert(lowering: Lowering, op: Assert) -> None:
-    """Lower an assertion: where it does not hold, the function notes so and returns."""
+    """Lower an assertion: where it fails, the function notes the failure and returns."""
     condition = lowering.concrete(op.condition)
     names, values = subjects(op.condition, lowering.made_by)
     integers = [lowering.concrete(value) for value in values]
@@ -162,7 +162,7 @@ def lower_assert(lowering: Lowering, op: Assert) -> None:
 
 
 def _axes(lowering: Lowering, op: LoadView | StoreView) -> list[TensorAxis]:
-    """The axes of a view's tile, each of which ends at its limit if it has one."""
+    """The axes of a view's tile. An axis with a limit ends there."""
     scope, limits = lowering.scope, dict(zip(op.limited, op.limits, strict=True))
     axes: list[TensorAxis] = []
     for axis, (index, step) in enumerate(zip(op.starts, op.steps, strict=True)):
@@ -195,7 +195,10 @@ def store_view(lowering: Lowering, op: StoreView) -> None:
 
 
 def _count(lowering: Lowering, axis: TensorAxis, extent: Extent) -> Value:
-    """Elements to write along an axis; 0 where the tile begins before the tensor."""
+    """The number of elements to write along an axis.
+
+    0 where the tile begins before the tensor.
+    """
     scope = lowering.scope
     count = scope.smaller(extent.stop(scope), scope.minus(axis.size, axis.start), "count")
     if axis.may_be_negative:

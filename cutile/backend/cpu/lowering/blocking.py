@@ -32,8 +32,8 @@ from cutile.ops.sort import Sort, TakeAlongAxis, TopK
 from cutile.ops.view import LoadView
 
 ELEMENTWISE = frozenset({"arith", "rounding", "math", "compare", "cast"})
-ELEMENTS = 16384  # of joined blocks: loops are long enough for vectors, and scratch memory stays in the cache
-STREAMED = 2048  # of joined blocks with loads in a loop along rows: more rows at once would be read in shorter pieces
+ELEMENTS = 16384  # of a joined block: loops are long enough for vectors, and scratch memory stays in the cache
+STREAMED = 2048  # of a joined block with loads in a loop along rows: more rows at once are read in shorter pieces
 MMA_BLOCK = (256, 512)  # rows and columns from which one BLAS call runs at full speed
 
 Key = tuple[Value, int]
@@ -62,16 +62,16 @@ class Axes:
     """The classes of a function's tile axes.
 
     Attributes:
-        refusals: for each axis of the grid, why its tile blocks stay single; empty if they do not.
-        coarse: how many tile blocks may run as one along each axis of the grid.
-        joined: how many may run as one in all.
+        refusals: for each axis of the grid, why its tile blocks stay single; empty if they can be joined.
+        coarse: the most tile blocks that run as one along each axis of the grid.
+        joined: the most that run as one along all axes together.
     """
 
     def __init__(self, function: Function) -> None:
         self._parent: dict[Key, Key] = {}
         self._facts: dict[Key, AxisClass] = {}
         self._made_by: dict[Value, Op] = {}
-        self._raw: set[int] = set()  # axes of the grid whose block index the kernel uses in more than tiles' indices
+        self._raw: set[int] = set()  # axes of the grid whose block index the kernel uses for more than tiles' indices
         self._stored: list[Value] = []
         self._has_mma = False
         self._linear = why_linear(function)
@@ -158,7 +158,7 @@ class Axes:
                 pass
 
     def _add(self, value: Value) -> None:
-        """Have a class for each axis of a tile."""
+        """Make a class for each axis of a tile."""
         if isinstance(value.type, TileType):
             for axis in range(len(value.tile.shape)):
                 self._find((value, axis))
@@ -171,7 +171,7 @@ class Axes:
             facts.stores += [(op.x, axis)] if (op.x, axis) not in facts.stores else []
 
     def _rearrange(self, op: Broadcast | Reshape | Permute | Cat | Extract | Sort | TopK | TakeAlongAxis) -> None:
-        """Classes of an operation whose elements are its operands' elements."""
+        """Classes of an operation that moves elements, and computes none."""
         match op:
             case Broadcast():
                 self._broadcast(op)
@@ -233,7 +233,7 @@ class Axes:
     def _beside(self, part: Value, whole: Value, together: Sequence[int]) -> None:
         """Join the axes of two tiles of one rank, a part and the whole.
 
-        Along the axes that are not in `together` elements are read at other indices.
+        Only the axes in `together` have the same indices in both.
         """
         for axis in range(len(part.tile.shape)):
             if axis in together:
@@ -326,10 +326,7 @@ class Axes:
         return ""
 
     def _factors(self) -> tuple[tuple[int, int, int], int]:
-        """How many tile blocks run as one, at most.
-
-        Along each axis of the grid, and in all.
-        """
+        """The most tile blocks that run as one along each axis of the grid, and in all."""
         free = [axis for axis in range(3) if not self.refusals[axis]]
         factors = [1, 1, 1]
         if not free:
@@ -343,18 +340,20 @@ class Axes:
             sizes += [mut.mut.tile_type.size for mut in self._stored]
             for axis in free:
                 factors[axis] = max(1, (STREAMED if self._has_loads_in_loops else ELEMENTS) // max(sizes))
-            # As many may be joined along one axis, or in all along several: `CpuKernel.joins` chooses.
+            # The bound is for all axes together: `CpuKernel.joins` divides it among them for each launch.
             return (factors[0], factors[1], factors[2]), max(factors)
         return (factors[0], factors[1], factors[2]), math.prod(factors)
 
 
 def _on_the_grid(op: Op) -> bool:
-    """Whether a load counts its index in its own tiles, which then lie side by side."""
+    """Whether a load's index counts tiles of its own shape, which lie side by side."""
     return isinstance(op, LoadTile) or (isinstance(op, LoadView) and op.is_plain)
 
 
 def unit_reshape(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple[int, int]] | None:
-    """Pairs of axes that stay, if a reshape only moves axes of extent 1; else None.
+    """Pairs of axes that stay, if a reshape only adds or drops axes of extent 1.
+
+    Otherwise None.
 
     Example:
         >>> unit_reshape((8,), (1, 8)), unit_reshape((8, 1), (8,)), unit_reshape((8,), (2, 4))
@@ -374,5 +373,5 @@ def unit_reshape(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple
 
 
 def _is_elementwise(op: Op) -> bool:
-    """Whether an element of the result needs its operands at the same index alone."""
+    """Whether each element of the result needs its operands at the same index only."""
     return isinstance(op, Gather) or (isinstance(op, LoadPointer) and op.constant) or family(type(op)) in ELEMENTWISE

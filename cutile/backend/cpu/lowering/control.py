@@ -21,9 +21,9 @@ from cutile.ops.matmul import Mma
 from cutile.ops.reduce import Folding
 from cutile.ops.sort import Sort, TopK
 
-# Sorts and the largest elements, row by row.
+# Sorts and `top_k`, row by row.
 #
-# The places come first, then the elements by their places.
+# The elements' places are sorted first; then the elements are read in that order.
 #
 # for row:
 #     sort_places(x, row * step, 1, places, spare, count, descending)
@@ -32,7 +32,7 @@ from cutile.ops.sort import Sort, TopK
 #         result[row, i] = places[i]
 
 MAX_INSERTED = 64
-"""The largest `k` for which `top_k` inserts into a list of the `k` largest; for more elements a sort is faster."""
+"""The largest `k` for which `top_k` keeps a sorted list of the `k` largest; for a larger one a sort is faster."""
 
 
 def lower_sort(lowering: Lowering, op: Sort | TopK) -> None:
@@ -82,7 +82,11 @@ def lower_sort(lowering: Lowering, op: Sort | TopK) -> None:
 
 
 def lower_block(lowering: Lowering, block: Block, prepare: bool = True) -> None:
-    """The operations of a block; its terminator is left to the caller."""
+    """Lower the operations of a block; its terminator is left to the caller.
+
+    With `prepare`, it is a kernel's outermost block: the ends of all loops are computed first, and pending loops are
+    written last. Without it, the caller writes them.
+    """
     outer, lowering.uses = lowering.uses, Uses(block, lowering.aliases)
     if prepare:
         lowering.prepare()
@@ -143,6 +147,7 @@ def _nested(lowering: Lowering, block: Block, finish: Callable[[Op], Sequence[Va
 
 
 def _product(value: Value, lowering: Lowering) -> Product:
+    """Scratch memory for a value."""
     product = Product(value.tile.dtype, lowering.extents(value), value.name)
     product.buffer = lowering.allocate(product)
     return product
@@ -151,7 +156,7 @@ def _product(value: Value, lowering: Lowering) -> Product:
 def _alias(product: Product) -> Product:
     """Another node with the same memory.
 
-    The scope remembers elements by node: those that were read of one are not taken for elements of the other.
+    The scope remembers elements by node. So elements that were read through one node are not taken for the other's.
     """
     alias = Product(product.dtype, product.extents, product.name)
     alias.buffer = product.buffer
@@ -161,8 +166,8 @@ def _alias(product: Product) -> Product:
 def _move(lowering: Lowering, moves: Sequence[tuple[Node, Product]], op: Op | None) -> None:
     """Write nodes into memory that the nodes may read, as if all were read first.
 
-    Moves with the same loops are one root, which reads before it writes, element by element. A group that reads at
-    other indices, or reads memory that an earlier group has written, goes through memory of its own.
+    Moves with the same loops form a group, which is one root: at each index it reads all before it writes. A group that
+    reads at other indices, or reads memory that an earlier group has written, goes through memory of its own.
     """
     real = [(node, product) for node, product in moves if not _is_memory_of(node, product)]
     groups: list[list[tuple[Node, Product]]] = []
@@ -208,7 +213,7 @@ def _is_memory_of(node: Node, product: Product) -> bool:
 
 
 def _clashes(group: list[tuple[Node, Product]], written: list[Product]) -> bool:
-    """Whether a group reads memory that was written, or its own at other indices."""
+    """Whether a group reads memory in `written`, or its own memory at other indices."""
     own = [product for _, product in group]
     for node, _ in group:
         root = Root(node.extents, [Target(node)])
@@ -276,6 +281,7 @@ def _is_counted_by_range(lowering: Lowering, op: For) -> bool:
 
 
 def _lower_for(lowering: Lowering, op: For) -> None:
+    """Lower a loop; one whose bounds `range` cannot take counts its iterations."""
     bounds = [lowering.concrete(value) for value in (op.start, op.stop, op.step)]
     by_range = _is_counted_by_range(lowering, op)
     start, step = (lowering.made_by.get(value) for value in (op.start, op.step))
@@ -319,7 +325,10 @@ def _lower_while(lowering: Lowering, op: While) -> None:
 
 
 def _pass_memory(lowering: Lowering, side: Block, memory: dict[int, Product]) -> None:
-    """Let a branch at the end of a side write to where the side's tiles are to be."""
+    """Let a branch at the end of a side write to the memory of the outer results.
+
+    `memory` has it by the result's position.
+    """
     yielded = side.terminator.operands
     last = side.operations[-2] if len(side.operations) > 1 else None
     for at, product in memory.items():
@@ -329,6 +338,7 @@ def _pass_memory(lowering: Lowering, side: Block, memory: dict[int, Product]) ->
 
 
 def _lower_if(lowering: Lowering, op: If) -> None:
+    """Lower a branch: both sides write tiles to the same memory, and yield scalars."""
     condition = lowering.concrete(op.condition)
     lowering.flush()
     scope = lowering.scope

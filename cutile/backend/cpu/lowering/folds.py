@@ -8,8 +8,8 @@ a chain: a scan of a row               a tree: a reduction of a row
 for row:                               for row:
     m = identity                           for i in range(count // 2):
     for column:                                pairs[i] = body(x[row, 2 * i], x[row, 2 * i + 1])
-        m = body(m, x[row, column])        pairs of pairs, and so on, to one element
-        result[row, column] = m            result[row] = body(identity, the last pair)
+        m = body(m, x[row, column])        pairs of pairs, and so on, down to one element
+        result[row, column] = m            result[row] = body(identity, this element)
 
 columns: along any axis but the last
 
@@ -44,14 +44,14 @@ from cutile.ops.arith import FloorDiv
 from cutile.ops.reduce import Folding, Scan
 
 CHAINS = 4
-"""Rows whose scans run interleaved: each step of a scan waits for the last one, 3 or 4 cycles for a sum of floats."""
+"""Rows whose scans run interleaved: each step of a scan waits for the one before, 3 or 4 cycles for a sum of floats."""
 
 MIN_TREE = 16
-"""Elements from which a row is reduced by a tree. Rows of 32 took 3.2 ms by trees, and 10.9 by chains (Zen 4)."""
+"""Elements from which a row is reduced by a tree. Rows of 32 took 3.2 ms by trees, and 10.9 ms by chains (Zen 4)."""
 
 
 def _body(scope: Scope, body: Block, arguments: Sequence[Value]) -> list[Value]:
-    """The body's operations, written here."""
+    """Write the body's operations here; returns the values that it yields."""
     copies = dict(zip(body.arguments, arguments, strict=True))
     for op in body.operations[:-1]:
         scope.builder.location = op.location or scope.builder.location
@@ -91,16 +91,14 @@ def lower_fold(lowering: Lowering, op: Folding) -> None:
     if not is_scan and sources[0].extents[op.axis].capacity >= MIN_TREE:
         _lower_tree(lowering, op, sources, results)
         return
-    for product in results:
-        if stored is not None:
-            break
+    for product in results if stored is None else ():
         if is_scan or any(not extent.is_unit for extent in product.extents):
             product.buffer = lowering.allocate(product)
     extents = sources[0].extents if stored is None else stored.extents
     chains = _Chains(scope, op, sources, results, stored, extents)
     if is_scan and not extents[op.axis].is_unit:
         chains.write_versions()
-    else:
+    else:  # fewer than `MIN_TREE` elements in a row: a single version, with checks
         chains.write(1)
     scope.forget()
     if stored is not None:
@@ -114,7 +112,7 @@ def _lower_tree(lowering: Lowering, op: Folding, sources: Sequence[Node], result
     scope = lowering.scope
     for product in results:
         product.buffer = lowering.allocate(product)
-    # A level reads one memory and writes the other. They are two memories, since LLVM knows that these do not overlap.
+    # A level reads one memory and writes the other: LLVM knows of two memories that they do not overlap.
     first = -(-sources[0].extents[op.axis].capacity // 2)
     sizes = [first + 1, -(-first // 2) + 1]
     levels = [[lowering.allocate(Product(x.dtype, [Extent(size)], "pairs")).memory for x in sources] for size in sizes]
@@ -135,7 +133,7 @@ class _Loops:
         op: the reduction or scan.
         sources: its operands.
         results: its results.
-        stored: where a scan's result is stored, without its product.
+        stored: the tile that a scan's result goes to directly, without memory of its own; else None.
         extents: how far the loops go.
     """
 
@@ -158,7 +156,10 @@ class _Loops:
 
     @contextmanager
     def _along(self, carried: Sequence[Value] = ()) -> Generator[tuple[Loop, Value]]:
-        """Open the loop along the axis; gives it, and the place that it has come to."""
+        """Open the loop along the axis; yields it, and the index of its element.
+
+        A reverse scan begins at the last element.
+        """
         scope, axis = self.scope, self.op.axis
         count, names = self.extents[axis].stop(scope), NAMES.get(len(self.extents), ())
         with scope.loop(count, names[axis] if axis < len(names) else "place", carried) as loop:
@@ -167,7 +168,7 @@ class _Loops:
                 place = scope.minus(scope.minus(count, scope.index(1)), place)
             yield loop, place
 
-    def _keep(self, where: Index, values: Sequence[Value]) -> None:
+    def _write_results(self, where: Index, values: Sequence[Value]) -> None:
         """Write results."""
         if self.stored is not None:
             self.scope.builder.add(Write(self.stored.tensor, self.stored.offset(self.scope, where), values[0]))
@@ -185,7 +186,7 @@ class _Tree(_Loops):
     """The loops of a reduction along the last axis: levels that combine neighbours.
 
     Attributes:
-        levels: two times a scratch memory for each source.
+        levels: two sets of scratch memories, each with one memory for each source.
     """
 
     levels: Sequence[Sequence[Value]]
@@ -197,23 +198,25 @@ class _Tree(_Loops):
             self._row(index, self.extents[self.op.axis].capacity)
 
     def _row(self, index: list[Value | None], count: int) -> None:
+        """Write the tree of a row of `count` elements; `index` has the open loops."""
         scope, op = self.scope, self.op
         self._first_level(index, count)
-        count, levels = count - count // 2, 0
+        count, further = count - count // 2, 0  # `further`: the levels above the first one
         elements = scope.index(count)
         while count > 1:
-            count, levels = count - count // 2, levels + 1
-        if levels > 1:
-            with scope.loop(scope.index(levels // 2), "level", [elements]) as loop:
+            count, further = count - count // 2, further + 1
+        if further > 1:
+            # Two levels in an iteration: after them, the elements are in the same memory again.
+            with scope.loop(scope.index(further // 2), "level", [elements]) as loop:
                 half = self._level(loop.arguments[0], *self.levels)
                 loop.yielded = (self._level(half, *reversed(self.levels)),)
             (elements,) = loop.results
-        if levels % 2:
+        if further % 2:
             self._level(elements, *self.levels)
-        memory = self.levels[levels % 2]
+        memory = self.levels[further % 2]
         total = _body(scope, op.body, [*self._identities(), *self._read(memory, scope.index(0))])
         index[op.axis] = None
-        self._keep(_result_index(op, index), total)
+        self._write_results(_result_index(op, index), total)
 
     def _first_level(self, index: list[Value | None], count: int) -> None:
         """Write the level that combines the elements of a row."""
@@ -229,6 +232,7 @@ class _Tree(_Loops):
                 last = _put(index, self.op.axis, scope.index(count - 1))
                 self._write(memory, scope.index(count // 2), self._elements(last))
 
+        # The loops over rows are open: along their axes, this row alone has to lie inside.
         stops = [None if at is None else scope.plus(at, scope.index(1)) for at in index]
         stops[self.op.axis] = scope.index(count)
         _in_versions(scope, _inside(scope, self.sources, stops), write)
@@ -241,7 +245,7 @@ class _Tree(_Loops):
             place = scope.times(loop.index, scope.index(2))
             pair = [*self._read(source, place), *self._read(source, scope.plus(place, scope.index(1)))]
             self._write(target, loop.index, _body(scope, self.op.body, pair))
-        # The last of an odd number of elements goes on as it is. If the number is even, nothing reads this element.
+        # The last of an odd number of elements goes on as it is. If the number is even, nothing reads the copy.
         self._write(target, half, self._read(source, scope.minus(count, scope.index(1))))
         return scope.minus(count, half)
 
@@ -256,7 +260,7 @@ class _Tree(_Loops):
 def _lower_columns(
     lowering: Lowering, op: Folding, sources: Sequence[Node], results: Sequence[Product], stored: Loaded | None
 ) -> None:
-    """Lower a reduction or scan along another axis than the last."""
+    """Lower a reduction or scan along any axis but the last."""
     scope = lowering.scope
     extents = sources[0].extents if stored is None else stored.extents
     for product in results if stored is None else ():
@@ -290,6 +294,7 @@ class _Columns(_Loops):
         _in_versions(self.scope, self._inside(), self._write)
 
     def _write(self) -> None:
+        """Write the loops: identities to all totals, then a step of every row."""
         scope, axis, rank = self.scope, self.op.axis, len(self.extents)
         index: list[Value | None] = [None] * rank
         with _loops(scope, self.extents, index, range(axis)):
@@ -302,7 +307,7 @@ class _Columns(_Loops):
                     step = self._step(totals, index)
                     self._write_totals(index, step)
                     if isinstance(self.op, Scan):
-                        self._keep(tuple(index), step)
+                        self._write_results(tuple(index), step)
 
     def _where(self, index: Sequence[Value | None]) -> list[tuple[Value, Value]]:
         """The memory of each total so far, and the offset in it."""
@@ -319,7 +324,7 @@ class _Columns(_Loops):
 
 @contextmanager
 def _loops(scope: Scope, extents: Sequence[Extent], index: list[Value | None], axes: Iterable[int]) -> Generator[None]:
-    """Open loops along axes. Until they are closed, `index` has their indices."""
+    """Open loops along axes; `index` has their indices until the loops are closed."""
     names = NAMES.get(len(extents), ())
     outer = list(index)
     with ExitStack() as loops:
@@ -338,7 +343,10 @@ def _inside(scope: Scope, sources: Sequence[Node], stops: Sequence[Value | None]
 
 
 def _in_versions(scope: Scope, inside: Value | None, write: Callable[[], None]) -> None:
-    """Write loops twice: for tiles inside the tensors, without checks, and for others."""
+    """Write loops twice: without checks for tiles inside the tensors, else with them.
+
+    Once and without checks if `inside` is None.
+    """
     outer, scope.masked = scope.masked, False
     if inside is None:
         write()
@@ -384,11 +392,11 @@ class _Chains(_Loops):
                 self._chains([_put(index, rows, scope.plus(done, rest.index))])
 
     def _chains(self, indices: Sequence[list[Value | None]]) -> None:
-        """Write the loop along the axis, for these rows at once."""
+        """Write the loop along the axis, for the rows at these indices at once."""
         op, axis, start = self.op, self.op.axis, self._identities()
         if self.extents[axis].is_unit:
             for index in indices:
-                self._keep(_result_index(op, index), self._step(start, index))
+                self._write_results(_result_index(op, index), self._step(start, index))
             return
         with self._along(start * len(indices)) as (loop, place):
             totals: list[Value] = []
@@ -396,13 +404,13 @@ class _Chains(_Loops):
                 index[axis] = place
                 step = self._step(loop.arguments[row * len(start) : (row + 1) * len(start)], index)
                 if isinstance(op, Scan):
-                    self._keep(tuple(index), step)
+                    self._write_results(tuple(index), step)
                 totals += step
             loop.yielded = tuple(totals)
         if not isinstance(op, Scan):
             (index,) = indices
             index[axis] = None
-            self._keep(_result_index(op, index), loop.results)
+            self._write_results(_result_index(op, index), loop.results)
 
 
 def _put(index: Sequence[Value | None], axis: int, value: Value) -> list[Value | None]:
@@ -416,6 +424,7 @@ def _stored_at_once(lowering: Lowering, op: Folding) -> Loaded | None:
     The scan then writes each element of the tile as it comes to it, up to the tensor's edge. None if the kernel also
     accesses the tensor elsewhere.
     """
+    # A reverse scan begins at the tile's end, which may lie behind the tensor's edge.
     if not isinstance(op, Scan) or op.reverse or len(op.results) != 1 or op.tiles[0].tile.shape[op.axis] == 1:
         return None
     store = lowering.uses.only_store_of(op.result)

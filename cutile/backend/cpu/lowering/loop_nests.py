@@ -9,8 +9,8 @@ only:
     s = reduce_sum(e, 1)            ->       for column: e[column] = exp(x - m); s += e[column]
     y.store(e / s)                           for column: y = e[column] / s
 
-A nest whose reads may leave their tensors is written twice: without checks for tile blocks inside, with checks for
-tile blocks at the edge.
+A nest whose reads may leave their tensors is written twice: without checks for tile blocks that lie inside, with checks
+for tile blocks at the edge.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from cutile.ops.arith import And, FloorDiv
 # Reads that walk down a column of memory, in loops along rows of the result.
 #
 # Each read would fetch a cache line for one element, and the next row of the result would fetch the line again. Where
-# rows of memory lie a power of two apart, all their lines compete for a few places in the cache, and the line is gone
-# by then. So such a nest runs in strips of a few rows. A strip's elements are first copied to scratch memory, and
-# transposed in vector registers. Each line is then read once:
+# rows of memory lie a power of two apart, all their lines compete for a few places in the cache, and each is evicted
+# before the next row needs it. So such a nest runs in strips of a few rows. A strip's elements are first copied to
+# scratch memory, and transposed in vector registers. Each line is then read once:
 #
 #     for row_block:
 #         copy_transposed(strip, x, ...)        # strip[row, column] = x[column, row]
@@ -41,7 +41,7 @@ from cutile.ops.arith import And, FloorDiv
 ROWS = 16
 """Rows of a strip: 16 elements of 32 bits are a cache line, and a vector register of AVX-512."""
 COLUMNS = 256
-"""The most columns of a strip: each is a cache line to read, before the loops over the strip run."""
+"""The most columns of a strip: each is a cache line that the copy reads."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class TransposedRead:
 
     Attributes:
         leaf: the tile.
-        where: its index, by the stand-ins of the root that reads it.
+        where: its index, in stand-ins of the root that reads it (`Root.variables`).
         column: the axis of the tile along which the inner loop runs.
     """
 
@@ -64,7 +64,7 @@ def transposed_read(scope: Scope, leaf: Node, where: Index, row: Value, column: 
     if not isinstance(leaf, Loaded) or where.count(row) != 1 or where.count(column) != 1:
         return None
     if scope.masked and not all(axis.covered for axis in leaf.axes):
-        return None
+        return None  # `CopyTransposed` checks no index
     along, across = (scope.known(leaf.axes[where.index(each)].stride) for each in (row, column))
     return TransposedRead(leaf, where, where.index(column)) if along == 1 != across else None
 
@@ -87,10 +87,10 @@ def fill_strip(
 
     Args:
         scope: where the copy goes.
-        read: what is read.
+        read: the tile that they read transposed.
         strip: scratch memory.
-        at: the first index of the strip for each stand-in.
-        extents: the strip's rows and columns.
+        at: for each stand-in, the first index of its loop in the strip.
+        extents: the numbers of the strip's rows and columns.
         step: the elements between rows of the strip.
     """
     leaf = read.leaf
@@ -101,6 +101,7 @@ def fill_strip(
 
 
 NAMES = {1: ("element",), 2: ("row", "column"), 3: ("layer", "row", "column")}
+"""The names of loop variables in generated code, by the number of axes; others are named by their axis."""
 
 
 def accumulator(dtype: DTypeLike) -> DTypeLike:
@@ -111,7 +112,7 @@ def accumulator(dtype: DTypeLike) -> DTypeLike:
 def start_number(kind: str, dtype: DTypeLike) -> float:
     """The number that a reduction starts from.
 
-    Extremes of floats that ignore NaN start from NaN: so the extreme of NaN alone is NaN.
+    Extremes of floats that ignore NaN start from NaN, so that the extreme of nothing but NaN is NaN.
     """
     if kind in ("reduce_sum", "reduce_prod"):
         return int(kind == "reduce_prod") if not dtype.is_float else float(kind == "reduce_prod")
@@ -150,8 +151,9 @@ class Root:
         kind: a reduction's name, if its accumulator is a register along `axis`, the last axis with a loop; else empty.
         axis: the axis that the targets lack, or -1.
         location: the user's expression.
-        key: the operation that it computes; its uses are known by that.
-        users: the roots that use its products; None if operations outside of these roots do.
+        key: the operation that it computes, whose uses `Uses` has.
+        users: the roots that use its products; None if they are not known to be the only users.
+        variables: stand-ins for the indices of its loops, one per axis; None for an axis without a loop.
     """
 
     loops: tuple[Extent, ...]
@@ -164,7 +166,7 @@ class Root:
     variables: list[Value | None] = field(init=False)
 
     def __post_init__(self) -> None:
-        # stand-ins for the loop indices, for questions asked before there are loops
+        # `reads` is asked before there are loops.
         self.variables = [None if extent.is_unit else Value(INDEX) for extent in self.loops]
 
     @property
@@ -182,7 +184,7 @@ class Root:
         return tuple(index) if self.axis < 0 else (*index[: self.axis], *index[self.axis + 1 :])
 
     def target_axis(self, axis: int) -> int:
-        """The targets' axis for an axis of the sources other than the dropped one."""
+        """The targets' axis for any axis of the sources but the dropped one."""
         return axis if self.axis < 0 or axis < self.axis else axis - 1
 
     def products(self) -> list[Product]:
@@ -195,10 +197,11 @@ class Root:
         return [leaf for target in self.targets for leaf in target.source.leaves(index)]
 
 
-def _touches(scope: Scope, writer: Root, reader: Root, mine: int, theirs: int) -> bool:
-    """Whether `reader` reads what `writer` writes at another index of a shared loop.
+def _touches(scope: Scope, writer: Root, reader: Root, writer_axis: int, reader_axis: int) -> bool:
+    """Whether `reader` reads an element that `writer` writes in another iteration.
 
-    The loop is the one that their axes would share.
+    The iterations are those of the loop that they would share: along `writer_axis` of one, and `reader_axis` of the
+    other.
     """
     for leaf, where in reader.reads():
         for target in writer.targets:
@@ -213,7 +216,10 @@ def _touches(scope: Scope, writer: Root, reader: Root, mine: int, theirs: int) -
                     return True  # another tile of a tensor that is written
                 if isinstance(leaf, Loaded) and tile is not None and scope.may_overlap(leaf.tensor, tile.tensor):
                     return True
-            if same and (mine == writer.axis or where[writer.target_axis(mine)] is not reader.variables[theirs]):
+            if same and (
+                writer_axis == writer.axis
+                or where[writer.target_axis(writer_axis)] is not reader.variables[reader_axis]
+            ):
                 return True
     return False
 
@@ -223,8 +229,8 @@ def _can_share(scope: Scope, first: Root, second: Root, depth: int) -> bool:
     a, b = first.order, second.order
     if len(a) <= depth or len(b) <= depth or not first.loops[a[depth]].same(second.loops[b[depth]]):
         return False
-    mine, theirs = a[depth], b[depth]
-    return not _touches(scope, first, second, mine, theirs) and not _touches(scope, second, first, theirs, mine)
+    x, y = a[depth], b[depth]
+    return not _touches(scope, first, second, x, y) and not _touches(scope, second, first, y, x)
 
 
 class Nests:
@@ -270,11 +276,11 @@ class Nests:
         return run
 
     def _split(self, run: list[Root]) -> None:
-        """One outermost nest.
+        """Write one outermost nest, in two versions if reads may leave their tensors.
 
-        Without checks where every read is inside its tensor, else with them.
+        The version without checks runs where every read is inside its tensor.
         """
-        self._keep(run, 0)
+        self._set_keep_from(run, 0)
         scope = self._scope
         scope.builder.location = run[0].location
         scope.masked = True
@@ -287,17 +293,17 @@ class Nests:
             inside = scope.shared(("&", inside, bit), And(inside, bit))
         inside.name = inside.name or "inside"
         scalars = (product for root in run if root.is_scalar for product in root.products())
-        locals_of = [product for product in scalars if product.buffer is None]
+        local_products = [product for product in scalars if product.buffer is None]
         with scope.block() as then:
             scope.masked = False
             self._nest(run, 0, {})
-            scope.builder.yield_(*[self._local(product) for product in locals_of])
+            scope.builder.yield_(*[self._local(product) for product in local_products])
         with scope.block() as orelse:
             scope.masked = True
             self._nest(run, 0, {})
-            scope.builder.yield_(*[self._local(product) for product in locals_of])
+            scope.builder.yield_(*[self._local(product) for product in local_products])
         results = scope.branch(inside, then, orelse)
-        for product, value in zip(locals_of, results, strict=True):
+        for product, value in zip(local_products, results, strict=True):
             value.name = product.name
             product.local = value
 
@@ -322,10 +328,10 @@ class Nests:
                 bits += leaf.covers(self._scope, stops)
         return bits
 
-    def _keep(self, run: list[Root], depth: int) -> None:
-        """Note the products that are used only inside the loop at `depth` of this run.
+    def _set_keep_from(self, run: list[Root], depth: int) -> None:
+        """Set `keep_from` of products that are used only in the loop at `depth`.
 
-        They need no memory along its axis.
+        They need no memory along the loop's axis.
         """
         if len(run[0].order) <= depth:
             return
@@ -338,10 +344,13 @@ class Nests:
             inner = self._run(rest, depth + 1)
             rest = rest[len(inner) :]
             if len(inner[0].order) > depth + 1:
-                self._keep(inner, depth + 1)
+                self._set_keep_from(inner, depth + 1)
 
     def _nest(self, run: list[Root], depth: int, indices: dict[Root, list[Value | None]]) -> None:
-        """The loop at `depth` that the roots of `run` share, and what is in it."""
+        """Write the loop at `depth` that the roots of `run` share, with its body.
+
+        `indices` has each root's indices in the loops that are open.
+        """
         if len(run[0].order) <= depth:
             self._compute(run[0], indices.get(run[0], [None] * len(run[0].loops)))
             return
@@ -371,7 +380,7 @@ class Nests:
     def _transposed(self, run: list[Root], depth: int) -> list[tuple[Root, TransposedRead]]:
         """The tiles that the last two loops of a run read transposed.
 
-        None of them if the roots have further loops, or do not share these two.
+        The list is empty if the roots have further loops, or do not share these two.
         """
         if any(len(root.order) != depth + 2 or root.axis >= 0 for root in run) or self._run(run, depth + 1) != run:
             return []
@@ -416,6 +425,7 @@ class Nests:
         column_end, row_end = columns.stop(scope), rows.stop(scope)
 
         def along_rows(first_column: Value, width: Value) -> None:
+            """Write the strips of `width` columns from `first_column` on, for all rows."""
             with scope.loop(blocks_of(scope, row_end, ROWS), "row_block") as down:
                 first_row = scope.times(down.index, scope.index(ROWS))
                 height = scope.smaller(scope.index(ROWS), scope.minus(row_end, first_row))
@@ -428,7 +438,8 @@ class Nests:
                         indices_of = at(root, *index)
                         where = tuple(None if i is None else indices_of[i] for i in read.where)
                         value = scope.add(Read(strip, place), read.leaf.name)
-                        scope.remember((read.leaf, where, scope.masked), value)  # the tile is not read itself
+                        # `_compute` takes the value from here, and does not read the tile itself.
+                        scope.remember((read.leaf, where, scope.masked), value)
                     for root in run:
                         indices_of = at(root, *index)
                         self._compute(root, [None if i is None else indices_of[i] for i in root.variables])
@@ -441,9 +452,9 @@ class Nests:
             along_rows(first_column, scope.smaller(scope.index(step), scope.minus(column_end, first_column)))
 
     def _up_to_padding(self, reduced: list[Root], stop: Value) -> Value:
-        """The iterations of a loop of reductions that matter.
+        """The end of a loop of reductions: `stop`, or an earlier one.
 
-        All further ones read padding, which changes none of the reductions.
+        All iterations behind it would read padding, which changes none of the reductions.
         """
         scope = self._scope
         ends: list[Value] = []
@@ -458,7 +469,7 @@ class Nests:
             if axis.may_be_negative:  # then padding comes first
                 return stop
             end = scope.larger(scope.minus(axis.size, axis.start), scope.index(0))
-            # Zeros add nothing to a sum. An extreme needs one element of padding: all are equal.
+            # Zeros add nothing to a sum. An extreme needs one element of padding, since all of them are equal.
             ends.append(scope.plus(end, scope.index(1)) if extreme else end)
         end = ends[0]
         for each in ends[1:]:
@@ -488,7 +499,7 @@ class Nests:
         return self._scope.number(start_number(root.kind, source.dtype), accumulator(source.dtype))
 
     def _finish(self, reduced: list[Root], loop: Loop, indices: dict[Root, list[Value | None]]) -> None:
-        """After the loop of reductions: round, and keep the result where it is used."""
+        """Round the results of a loop of reductions, and keep them for their users."""
         for root, total in zip(reduced, loop.results, strict=True):
             (product,) = root.products()
             value = self._scope.cast(total, product.dtype)

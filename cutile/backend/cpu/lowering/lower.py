@@ -64,17 +64,24 @@ class Lowering:
     """The state of lowering one function.
 
     Attributes:
+        function: the function before lowering.
         scope: where operations go.
         axes: what may be done with each tile axis.
         nodes: each value of the tile IR as a node.
-        passed: results of branches that end a side of another branch, with the memory of that one's results. So they
-            need no copy.
+        passed: memory for the results of a branch that ends a side of an outer branch. It is the memory of the outer
+            branch's results, so that they need no copy.
         counters: loop variables that are never negative.
         written: the tensors that the kernel stores tiles to.
         stored: stores that the loops of the stored value have done already.
         accesses: how many loads and stores a tensor has.
         plans: the plan of each loop around an mma with its reason, for the dump.
         aliases: the tensors that share memory with others.
+        pending: roots whose loops are not written yet.
+        uses: the uses of values in the block that is being lowered.
+        made_by: the operation behind each value of the tile IR.
+        scratch: the operations that allocate scratch memory; they go to the function's beginning.
+        range: the first tile block to run, and the one behind the last.
+        body: the lowered function's body.
     """
 
     def __init__(self, function: Function) -> None:
@@ -116,7 +123,7 @@ class Lowering:
     def open_block(self, block: Value, blocks: Sequence[Value]) -> None:
         """Compute the index of the tile block from its number.
 
-        The last axis of the grid varies fastest.
+        The last axis of the grid varies fastest. `blocks` is the result of `open_grid`.
         """
         scope = self.scope
         inner = scope.times(blocks[1], blocks[2])
@@ -132,13 +139,13 @@ class Lowering:
         return x, y, z
 
     def open_grid(self) -> list[Value]:
-        """How many joined blocks there are along each axis of the grid."""
+        """Read the grid's extents; return the joined blocks along each of its axes."""
         scope = self.scope
         self._grid = [scope.add(GridSize(axis=axis)) for axis in range(3)]
-        return [self._ceil(self._grid[axis], axis) for axis in range(3)]
+        return [self._joined_count(self._grid[axis], axis) for axis in range(3)]
 
-    def _ceil(self, count: Value, axis: int) -> Value:
-        """How many joined blocks there are along an axis of the grid."""
+    def _joined_count(self, count: Value, axis: int) -> Value:
+        """The number of joined blocks along an axis of `count` tile blocks."""
         if self.axes.coarse[axis] == 1:
             return count
         scope, join = self.scope, self._joined[JOIN_NAMES[axis]]
@@ -172,18 +179,21 @@ class Lowering:
         )
 
     def tile_start(self, extent: int, axis: int, name: str) -> Value:
-        """The first element of this block's own tile along an axis of the grid."""
+        """The first element of this block's own tile along an axis of the grid.
+
+        `extent` is that of a single tile block's tile.
+        """
         return self.scope.times(self._block[axis], self._span(extent, axis), name)
 
     def _span(self, extent: int, axis: int) -> Value:
-        """The elements of all tiles that are joined along an axis of the grid."""
+        """The elements of a full joined block along an axis of the grid."""
         scope = self.scope
         if self.axes.coarse[axis] == 1:
             return scope.index(extent)
         return scope.times(scope.index(extent), self._joined[JOIN_NAMES[axis]], f"span_{'xyz'[axis]}")
 
     def _open_view(self, op: TensorView) -> None:
-        """Make a tensor at an address, with extents and strides as a parameter has."""
+        """Make a tensor at an address, with extents and strides like a parameter's."""
         scope = self.scope
         address = scope.as_index(self.concrete(op.address))
         self._parameters[op.result] = scope.add(TensorAt(address, dtype=op.dtype), op.result.name or "view")
@@ -225,13 +235,16 @@ class Lowering:
             rest = scope.minus(axes[axis].size, axes[axis].start)
             # An exact grid is the partition's, as a launch checks: the tile ends at the tensor's edge alone. Any other
             # grid is a prefix of the partition's, and joined blocks also end with the grid.
-            count = self._span if mut.mut.exact else self._tile_count
-            whole = count(mut.mut.tile[axis], axis)
+            span = self._span if mut.mut.exact else self._span_in_grid
+            whole = span(mut.mut.tile[axis], axis)
             self._limits[key] = scope.smaller(whole, rest, f"{mut.name}_count_{axis}")
         return self._limits[key]
 
-    def _tile_count(self, extent: int, axis: int) -> Value:
-        """The elements of this block's joined tiles along an axis of the grid."""
+    def _span_in_grid(self, extent: int, axis: int) -> Value:
+        """The elements of this joined block along an axis of the grid.
+
+        The last joined block ends with the grid, and may have fewer tile blocks than the others.
+        """
         scope = self.scope
         if self.axes.coarse[axis] == 1:
             return scope.index(extent)
@@ -242,7 +255,10 @@ class Lowering:
     # -- extents ------------------------------------------------------------------------------------------------
 
     def prepare(self) -> None:
-        """Compute the stops of all loops at the top of a block, for all loops."""
+        """Compute the ends of all loops at the top of the tile block.
+
+        Every loop can use them there.
+        """
         for op in self.function.walk():
             if isinstance(op, StoreMut | LoadMut):
                 self.own_tile(op.x)
@@ -264,6 +280,10 @@ class Lowering:
         return self._counts[facts]
 
     def _make_extent(self, facts: AxisClass) -> Extent:
+        """How far the loops over the axes of a class go.
+
+        They end at the edge of the tensors that tiles are stored to, or else with the joined tiles.
+        """
         scope = self.scope
         grid_axis = next(iter(facts.blocks), 3)  # 3: no axis of the grid
         joined = not facts.opaque and not facts.uneven and len(facts.blocks) == 1
@@ -272,8 +292,8 @@ class Lowering:
             return Extent(facts.extent)
         capacity = facts.extent * factor
         if not facts.stores:
-            tiles = self._tile_count(facts.extent, grid_axis) if factor > 1 else None
-            return Extent(capacity, tiles, factor, grid_axis)
+            span = self._span_in_grid(facts.extent, grid_axis) if factor > 1 else None
+            return Extent(capacity, span, factor, grid_axis)
         count: Value | None = None
         for mut, axis in facts.stores:
             limit = self.limit(mut, axis)
@@ -291,7 +311,7 @@ class Lowering:
         return Buffer(memory, product.extents, product.keep_from, self.axes.joined)
 
     def strip(self, dtype: DTypeLike, size: int, name: str) -> Value:
-        """Scratch memory for elements as they are in tensors."""
+        """Scratch memory for `size` elements in the format that tensors have."""
         builder = Builder(Block())
         memory = builder.value(Scratch(dtype=dtype, size=size, stored=True), f"{name or 'tile'}_strip")
         self.scratch.extend(builder.current.operations)
@@ -300,8 +320,8 @@ class Lowering:
     def flush(self) -> None:
         """Write the loops of all pending roots."""
         roots, self.pending = self.pending, []
-        # If every operation that pulls a product is among these roots, the product has no other users. It may then be
-        # kept in fewer axes, or in a register.
+        # If every operation that pulls a product is among these roots, the product has no other users. It may then need
+        # memory for fewer axes, or fit a register.
         keys = {root.key for root in roots if root.key is not None}
         readers: dict[Node, set[Root]] = {}
         for root in roots:
@@ -309,12 +329,13 @@ class Lowering:
                 readers.setdefault(leaf, set()).add(root)
         for root in roots:
             value = root.key.results[0] if root.key is not None and root.key.results else None
+            # {None}: the users of another block's value are not known.
             if value is not None and self.uses.pulled_by.get(value, {None}) <= keys:
                 root.users = set[Root]().union(*(readers.get(product, set()) for product in root.products()))
         Nests(self.scope, self.allocate, self.strip).write(roots)
 
     def keep(self, node: Node, key: Op | None = None, product: Product | None = None) -> Product:
-        """Have a tile computed into scratch memory, when pending roots are written."""
+        """Have a tile computed into scratch memory once pending roots are written."""
         product = product or Product(node.dtype, node.extents, node.name)
         location = key.location if key is not None else self.scope.builder.location
         self.pending.append(Root(node.extents, [Target(node, product=product)], location=location, key=key))
@@ -335,7 +356,8 @@ class Lowering:
             node.value.name = node.value.name or value.name
             if isinstance(constant, int):
                 self.scope.note(node.value, constant)
-            if constant is not None:  # not kept as a node: a block beside this one could not use it, and writes its own
+            # A constant is not kept as a node: a block beside this one could not use the value, and writes its own.
+            if constant is not None:
                 return node.value
             self.nodes[value] = node
         return node.value
@@ -371,6 +393,7 @@ class Lowering:
                 raise IRError(f"the cpu backend does not know the operation {op.name!r}")
 
     def _lazy(self, op: Op) -> Node:
+        """The node of an operation without loops of its own, or of a launch's fact."""
         extents = self.extents(op.result)
         match op:
             case Constant():
@@ -432,9 +455,9 @@ class Lowering:
         return self.loaded(op.x, [self.tile_axis(op.x, axis, tile) for axis, tile in tiles], extents)
 
     def tile_axis(self, tensor: Value, axis: int, tile: tuple[Value, int]) -> TensorAxis:
-        """One axis of the tile at an index of the plain grid.
+        """One axis of a tile, where tiles lie side by side in the tensor.
 
-        `tile` is the index and the tile's extent.
+        `tile` is the tile's index along the axis, in tiles, and its extent.
         """
         index, extent = tile
         source = self.made_by.get(index)
@@ -442,8 +465,8 @@ class Lowering:
             begin = self.tile_start(extent, source.axis, f"{tensor.name}_start_{axis}")
         else:
             position = self.scope.as_index(self.concrete(index))
-            # An index is clamped to 32 bits, so that its product with the extent does not wrap. Extents have 32 bits:
-            # an index beyond them lies outside of every tensor, and so does the bound that takes its place.
+            # An index is clamped to 32 bits, so that its product with the extent does not wrap. A tensor's extents have
+            # 32 bits: an index beyond that lies outside of every tensor, and so does the bound that takes its place.
             if index.tile.dtype.bits == 64:
                 position = self.scope.smaller(position, self.scope.index(2**31 - 1))
                 position = self.scope.larger(position, self.scope.index(-(2**31)))
@@ -462,7 +485,7 @@ class Lowering:
         return Loaded(self.parameter(op.x), covered, base, extents)
 
     def _extract(self, op: Extract, extents: Sequence[Extent]) -> Node:
-        """A part of a tile, whose index is clamped to the tile's parts."""
+        """A part of a tile; its index is clamped to the parts that the tile has."""
         scope = self.scope
         starts: list[Value] = []
         for index, have, part in zip(op.index, op.x.tile.shape, op.shape, strict=True):
@@ -480,7 +503,10 @@ class Lowering:
         return Remapped(x, [to_of.get(axis) for axis in range(len(op.x.tile.shape))], extents)
 
     def target_of(self, op: StoreMut, value: Value) -> Loaded:
-        """The part of the block's own tile that a store writes: up to the tensor's edge."""
+        """The part of the block's own tile that a store of `value` writes.
+
+        It ends at the tensor's edge.
+        """
         return self._target(op, self.extents(value))
 
     def _target(self, op: StoreMut, have: Sequence[Extent]) -> Loaded:
@@ -498,6 +524,7 @@ class Lowering:
         self.pending.append(Root(tile.extents, [Target(node, tile=tile)], location=op.location, key=op))
 
     def _reduce(self, op: Reduce) -> Node:
+        """Lower a reduction: to a register along the innermost axis, else in memory."""
         x = self.node(op.x)
         if x.extents[op.axis].is_unit:
             return Squeezed(x, op.axis)
@@ -514,8 +541,8 @@ class Lowering:
         wide = accumulator(dtype)
         product = Product(wide, extents, op.result.name or op.name)
         product.buffer = self.allocate(product)
-        zero = Number(start_number(kind, dtype), wide, extents)
+        start = Number(start_number(kind, dtype), wide, extents)
         step = Accumulated(product, x, kind, op.axis)
-        self.pending.append(Root(extents, [Target(zero, product=product)], location=op.location))
+        self.pending.append(Root(extents, [Target(start, product=product)], location=op.location))
         self.pending.append(Root(x.extents, [Target(step, product=product)], "", op.axis, op.location))
         return product if wide is dtype else Cast(product, dtype)

@@ -1,4 +1,4 @@
-"""Matrix products: what an `mma`, and a loop around one, become.
+"""Matrix products: the lowering of an `mma`, and of a loop around one.
 
 A loop that only accumulates `acc = mma(x.load((i, k)), y.load((k, j)), acc)` becomes one BLAS call over the whole
 depth, if the BLAS can read the tensors' memory. Else panels are converted to scratch memory, and the BLAS multiplies
@@ -64,7 +64,7 @@ def _pack(lowering: Lowering, node: Node, dtype: DTypeLike) -> Product:
 
 
 def _multiply(lowering: Lowering, a: Product, b: Product, c: Product) -> None:
-    """`c += a @ b` of packed tiles, or of each of a batch of them."""
+    """`c += a @ b` of packed tiles, for each index of a batch if there is one."""
     scope = lowering.scope
     if len(c.extents) == 2:
         _multiply_at(lowering, a, b, c, [scope.index(0)] * 3)
@@ -137,7 +137,8 @@ def match(op: For, lowering: Lowering) -> ProductLoop | str:
     loads: list[LoadTile] = []
     for operand in (mma.a, mma.b):
         source = made_by.get(operand)
-        while isinstance(source, Convert) and holds(source.dtype, source.x.tile.dtype):  # exact: panels do the same
+        # An exact conversion may be dropped: panels convert to the accumulator's dtype, with the same result.
+        while isinstance(source, Convert) and holds(source.dtype, source.x.tile.dtype):
             source = made_by.get(source.x)
         if not isinstance(source, LoadTile):
             return "an operand is computed, not loaded"
@@ -160,9 +161,9 @@ def match(op: For, lowering: Lowering) -> ProductLoop | str:
 
 
 def lower_product_loop(lowering: Lowering, op: For) -> bool:
-    """Lower a loop as one product.
+    """Lower a loop as one product; returns whether it is one.
 
-    False where it is none, with the reason among the plans.
+    `plans` gets a line that says so, or why not.
     """
     plan = match(op, lowering)
     if isinstance(plan, str):
@@ -179,6 +180,10 @@ def _line(op: For) -> int:
 
 
 def _lower_product(lowering: Lowering, loop: ProductLoop) -> None:
+    """Lower a loop to one BLAS call on the tensors, or to panels where it cannot run.
+
+    Where the tensors' extents and strides decide that, both are written, and a condition.
+    """
     scope = lowering.scope
     init = lowering.node(loop.op.carried[0])
     lowering.flush()
@@ -206,7 +211,7 @@ def _lower_product(lowering: Lowering, loop: ProductLoop) -> None:
     depth_b = scope.smaller(depth, rest_b, f"{b.name}_depth")
     result = loop.op.results[0]
     total = Product(wide, lowering.extents(result), result.name or loop.mma.acc.name)
-    total.buffer = lowering.allocate(total)  # whose memory is named as the accumulator, if the result has no name
+    total.buffer = lowering.allocate(total)  # named after the accumulator, if the result has no name
     total.name = result.name
     lowering.nodes[result] = total
     direct = _direct(lowering, a, b, total, depth_a, depth_b)
@@ -233,7 +238,7 @@ def _lower_product(lowering: Lowering, loop: ProductLoop) -> None:
 
 
 def _fill(lowering: Lowering, init: Node, total: Product, mma: Mma) -> None:
-    """The accumulator's first value into memory."""
+    """Write the accumulator's first value into memory."""
     root = Root(total.extents, [Target(init, product=total)], location=mma.location)
     Nests(lowering.scope, lowering.allocate, lowering.strip).write([root])
 
@@ -241,7 +246,7 @@ def _fill(lowering: Lowering, init: Node, total: Product, mma: Mma) -> None:
 def _direct(
     lowering: Lowering, a: Loaded, b: Loaded, c: Product, depth_a: Value, depth_b: Value
 ) -> tuple[Value, Gemm, Gemm] | None:
-    """One call on the tensors' own memory; None where no such call is possible.
+    """One BLAS call on the tensors' own memory; None where no such call is possible.
 
     Returns:
         The condition under which it may run, the call that adds to `c`, and the call that overwrites `c`.
@@ -254,7 +259,7 @@ def _direct(
     scope = lowering.scope
     rows, cols = (extent.stop(scope) for extent in c.extents)
     bits = a.covers(scope, [rows, depth_a]) + b.covers(scope, [depth_b, cols])
-    # Both must end at the same depth. Past the end of the shorter one its elements are zeros, which are not in memory.
+    # Both must end at the same depth: a shorter one would go on with zeros, which are not in memory.
     bits.append(scope.add(Eq(depth_a, depth_b)))
     steps: list[Value] = []
     for tile, unit, extents in ((a, units[0], (rows, depth_a)), (b, units[1], (depth_b, cols))):
@@ -277,9 +282,9 @@ def _direct(
 
 
 def _fits(scope: Scope, number: Value) -> list[Value]:
-    """A bit: whether a number fits the BLAS's integers of 32 bits.
+    """A list of one bit: whether a number fits the BLAS's integers of 32 bits.
 
-    No bit where that is certain.
+    An empty list where it certainly does.
     """
     known = scope.known(number)
     if known is not None and known <= MAX_BLAS_INT:
@@ -289,15 +294,15 @@ def _fits(scope: Scope, number: Value) -> list[Value]:
 
 def _unit_axis(lowering: Lowering, tile: Loaded) -> int | None:
     """The axis along which the tile's elements are neighbours in memory, if known."""
-    # The last axis first: of a matrix in rows the BLAS needs no transposition.
+    # The last axis first: a matrix that is stored row by row needs no transposition.
     units = [axis for axis in (1, 0) if lowering.scope.known(tile.axes[axis].stride) == 1]
     return units[0] if units else None
 
 
 def _panels(lowering: Lowering, a: Loaded, b: Loaded, total: Product, depth: Value, rare: bool) -> None:
-    """Add the product panel by panel.
+    """Add the product to `total`, panel by panel of the depth.
 
-    Each is converted to scratch memory, with zeros past the edges.
+    The panels of `a` and `b` are converted to scratch memory, with zeros past the edges. `rare` is that of `Nests`.
     """
     scope = lowering.scope
     panel = scope.index(PANEL)

@@ -52,9 +52,9 @@ class Scope:
         return value
 
     def forget(self) -> None:
-        """Memory has changed: read it anew from here on.
+        """Forget the elements that were read, since memory has changed.
 
-        Index arithmetic, whose keys start with a word, stays.
+        Index arithmetic, whose keys start with a string, stays.
         """
         self._known[-1] = {key: value for key, value in self._known[-1].items() if isinstance(key[0], str)}
 
@@ -138,7 +138,7 @@ class Scope:
 
     def number(self, value: float, dtype: DTypeLike) -> Value:
         """A constant scalar."""
-        # By `repr`: 0.0 equals -0.0, and NaN nothing.
+        # The key has the number's `repr`: 0.0 equals -0.0, and NaN does not equal itself.
         return self.shared(("number", repr(value), dtype), Constant(value=value, dtype=dtype, shape=()))
 
     def all_of(self, bits: Sequence[Value]) -> Value | None:
@@ -162,7 +162,7 @@ class Scope:
     def loop(self, count: Value, name: str, carried: Sequence[Value] = ()) -> Generator[Loop]:
         """A loop over `0 <= i < count`.
 
-        Set its `yielded`, the values that an iteration passes on, before the `with` ends. It has `results` then.
+        Set its `yielded`, the values that an iteration passes on, before the `with` ends. It has `results` afterwards.
         """
         zero, one = self.index(0), self.index(1)
         loop = Loop(Value(INDEX, name), tuple(Value(value.type, value.name) for value in carried))

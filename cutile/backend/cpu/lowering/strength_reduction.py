@@ -2,7 +2,7 @@
 
 Floats that were clamped are converted to integers without a second clamp:
 
-    t = max(min(t, 127.0), -128.0)      -128 to 127, and a number: `min` and `max` drop NaN
+    t = max(min(t, 127.0), -128.0)      -128 to 127, and never NaN: `min` and `max` drop it
     y.store(t.astype(i8))               truncated only
 
 Quotients of f32 by a divisor that a loop does not change are products with a reciprocal:
@@ -11,10 +11,10 @@ Quotients of f32 by a divisor that a loop does not change are products with a re
                                                          for column: y[column] = f32(f64(e[column]) * r)
 
 The result is the same. Take two numbers of 24 bits whose quotient has more bits than 24. It then differs from each
-middle between two numbers of 24 bits by more than 2**-50 of itself. The reciprocal and the product have errors of at
-most 2**-53 of themselves. So the product is on the quotient's side of the middle, and is rounded as the quotient is.
-Zeros, infinities and NaN give what the quotient gives. A subnormal quotient may be a middle itself: then either
-neighbour is the result.
+midpoint between two numbers of 24 bits by more than 2**-50 of itself. The reciprocal and the product have errors of at
+most 2**-53 of themselves. So the product is on the quotient's side of the midpoint, and is rounded as the quotient is.
+Zeros, infinities and NaN give what the quotient gives. The exception is a subnormal quotient that is a midpoint itself:
+the result is then either neighbour.
 
 A division of vectors takes as long as a dozen other instructions, the product and its two conversions as long as four.
 """
@@ -35,19 +35,19 @@ from cutile.ops.math import Ceil, Floor, Round
 from cutile.ops.shape import Broadcast, Permute, Reshape
 
 DEPTH = 8
-"""Operations that are looked through, to bound the search. A clamp stands next to the conversion of its result."""
+"""Operations that the search for a clamp looks through. A clamp stands next to the conversion of its result."""
 
 
 @dataclass(frozen=True)
 class FloatBounds:
-    """`low` to `high`, both included; NaN too, unless `number` holds."""
+    """From `low` to `high`, both included; NaN too, unless `number` is true."""
 
     low: float = -math.inf
     high: float = math.inf
     number: bool = False
 
     def within(self, low: float, high: float) -> bool:
-        """Whether every element is a number between two others."""
+        """Whether every element is a number from `low` to `high`."""
         return self.number and low <= self.low and self.high <= high
 
 
@@ -62,7 +62,7 @@ def float_bounds(value: Value, made_by: Mapping[Value, Op], depth: int = DEPTH) 
     op = made_by.get(value)
     match op:
         case Constant():
-            # As elements have it: 2**31 - 1 is 2**31 in f32, which no i32 is.
+            # As an element has it: 2**31 - 1 is rounded to 2**31 in f32, which is no i32.
             number = float(element(op.value, op.dtype))
             return FloatBounds() if math.isnan(number) else FloatBounds(number, number, number=True)
         case _ if depth == 0:
@@ -82,8 +82,8 @@ def float_bounds(value: Value, made_by: Mapping[Value, Op], depth: int = DEPTH) 
 def _extreme(op: Min | Max, x: FloatBounds, y: FloatBounds) -> FloatBounds:
     """The bounds of a `min` or `max`.
 
-    Of a number and NaN it gives the number. So an operand that may be NaN bounds nothing, since the result may be the
-    other one, unless `op.nan` lets NaN through.
+    Of a number and NaN, the result is the number. So an operand that may be NaN bounds nothing: the result may be the
+    other operand. With `op.nan` the result is NaN, and both operands bound it.
     """
     number = (x.number and y.number) if op.nan else (x.number or y.number)
     if isinstance(op, Min):
@@ -96,10 +96,10 @@ def _extreme(op: Min | Max, x: FloatBounds, y: FloatBounds) -> FloatBounds:
 
 
 def truncation(op: Convert, made_by: Mapping[Value, Op]) -> Op:
-    """A conversion to integers; a truncation, where `op.x` was clamped to their range.
+    """A conversion, or a `Truncate` in its place if `op.x` was clamped to its range.
 
     Args:
-        op: the conversion, of a tile.
+        op: the conversion of a tile.
         made_by: the operation behind each value.
     """
     source, dtype = op.x.tile.dtype, op.dtype
@@ -130,7 +130,7 @@ def _visit(block: Block) -> None:
 
 
 def _ahead(body: Block) -> list[Op]:
-    """Rewrite the quotients of a loop; return the operations to put before it."""
+    """Rewrite the quotients of a loop; return the operations to be put before it."""
     own = {*body.arguments, *(value for op in body.operations for value in op.results)}
     constants = {op.result: op.value for op in body.operations if isinstance(op, Constant)}
     ahead: list[Op] = []
@@ -138,7 +138,7 @@ def _ahead(body: Block) -> list[Op]:
     for at, op in enumerate(body.operations):
         if not isinstance(op, Div) or op.result.tile.dtype is not f32:
             continue
-        # Constants are written where they are used, so that a loop has its own.
+        # Lowering writes a constant in the block that uses it: a constant divisor is one of the loop's own values.
         if op.y in own and not (op.y in constants and _has_reciprocal(constants[op.y])):
             continue
         if op.y not in reciprocal_of:
@@ -154,7 +154,7 @@ def _has_reciprocal(divisor: float) -> bool:
 
     A power of two is not: LLVM multiplies in f32 by its reciprocal.
     """
-    # The mantissa of `frexp` is 0.5 of a power of two, and 0 of 0.
+    # The mantissa that `frexp` gives is 0.5 for a power of two, and 0 for 0.
     return math.isfinite(divisor) and abs(math.frexp(float(np.float32(divisor)))[0]) not in (0.0, 0.5)
 
 

@@ -1,8 +1,8 @@
 """Tile values before they are computed, as nodes.
 
-A node appends, for an index, the operations that give that element. A loop pulls elements through a chain of nodes, so
-that the chain is fused into the loop. The roots of `loop_nests.py` pull: stores, reductions, tiles that are kept in
-scratch memory.
+A node appends, for an index, the operations that compute the element there. A loop pulls elements through a chain of
+nodes, so that the chain is fused into the loop. The loops are those of the roots of `loop_nests.py`: stores,
+reductions, and tiles that are kept in scratch memory.
 
 An index has one entry per axis: an i64 value, or None on an axis of extent 1.
 """
@@ -29,9 +29,9 @@ class Extent:
 
     Attributes:
         capacity: the most elements, for the size of memory.
-        count: the elements, where they are known only at run time.
+        count: the elements, where their number is known only at run time; else None, and there are `capacity`.
         blocks: the most tile blocks that are joined along the axis.
-        grid_axis: the axis of the grid along which they are joined, where there may be several.
+        grid_axis: the axis of the grid along which they are joined; without meaning where `blocks` is 1.
     """
 
     capacity: int
@@ -45,7 +45,7 @@ class Extent:
         return self.capacity == 1 and self.count is None
 
     def same(self, other: Extent) -> bool:
-        """Whether two loops are as long as one another."""
+        """Whether the loops along two axes are certainly equally long."""
         return self.count is other.count and (self.count is not None or self.capacity == other.capacity)
 
     def stop(self, scope: Scope) -> Value:
@@ -62,7 +62,7 @@ class Node:
         self.name = name
 
     def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
-        """The nodes that the element at `index` is made of, and at which of their indices."""
+        """The nodes whose elements give the element at `index`, each with its index."""
         return iter(())
 
     def compute(self, scope: Scope, index: Index) -> Value:
@@ -72,15 +72,15 @@ class Node:
     def needed(self, scope: Scope, index: Index) -> Sequence[tuple[Node, Index]]:
         """The elements of other nodes that `compute` asks for, in order.
 
-        `inputs` is asked before there are loops, and has stand-ins for indices that are computed. Here they are
-        computed.
+        `inputs` answers before there are loops: a new value stands for each index that has to be computed. `needed`
+        appends the operations that compute it.
         """
         return tuple(self.inputs(index))
 
     def at(self, scope: Scope, index: Index) -> Value:
         """The element, computed once per block.
 
-        Its inputs are computed first, in a loop: chains may be longer than Python's stack.
+        The elements that it needs are computed first, by an explicit stack: chains may be longer than Python's stack.
         """
         value = scope.recall((self, index, scope.masked))
         if value is not None:
@@ -101,7 +101,7 @@ class Node:
         return value
 
     def leaves(self, index: Index) -> Iterator[tuple[Node, Index]]:
-        """The leaves below, and at which of their indices."""
+        """The leaves whose elements give the element at `index`, each with its index."""
         seen: set[tuple[Node, Index]] = set()
         stack: list[tuple[Node, Index]] = [(self, index)]
         while stack:
@@ -162,6 +162,7 @@ class Repeated(Node):
         self._x = x
 
     def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
+        # Not strict: a scalar has no axes.
         where = tuple(None if e.is_unit else i for e, i in zip(self._x.extents, index, strict=False))
         yield self._x, where
 
@@ -192,7 +193,7 @@ class Permuted(Node):
 class Remapped(Node):
     """Axes of extent 1 added or dropped.
 
-    `sources[k]` is the result's axis that axis `k` of `x` became, or None.
+    `sources[k]` is the axis of the result that axis `k` of `x` became, or None if that axis is dropped.
     """
 
     def __init__(self, x: Node, sources: Sequence[int | None], extents: Sequence[Extent]) -> None:
@@ -217,7 +218,8 @@ class Reshaped(Node):
         self._shape = shape
 
     def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
-        yield self._x, tuple(None if e.is_unit else Value(INDEX) for e in self._x.extents)  # at any index
+        # New values: any element of `x` may be read.
+        yield self._x, tuple(None if e.is_unit else Value(INDEX) for e in self._x.extents)
 
     def needed(self, scope: Scope, index: Index) -> Sequence[tuple[Node, Index]]:
         return ((self._x, self._place(scope, index)),)
@@ -226,6 +228,7 @@ class Reshaped(Node):
         return self._x.at(scope, self._place(scope, index))
 
     def _place(self, scope: Scope, index: Index) -> Index:
+        """The index in `x` of the element with the row-major position of `index`."""
         position = scope.index(0)
         for extent, i in zip(self._shape, index, strict=True):
             position = scope.times(position, scope.index(extent))
@@ -255,7 +258,7 @@ class Joined(Node):
 
     def inputs(self, index: Index) -> Iterator[tuple[Node, Index]]:
         for node in (self._x, self._y):
-            # A new value: at any index along the axis.
+            # A new value: any element along the axis may be read.
             yield node, self._moved(index, None if node.extents[self._axis].is_unit else Value(INDEX))
 
     def _moved(self, index: Index, at: Value | None) -> Index:
@@ -312,7 +315,7 @@ class Taken(Node):
         yield self._x, (*index[: self._axis], place, *index[self._axis + 1 :])
 
     def needed(self, scope: Scope, index: Index) -> Sequence[tuple[Node, Index]]:
-        return ((self._places, index),)
+        return ((self._places, index),)  # without `x`: its index is the element of `places`
 
     def compute(self, scope: Scope, index: Index) -> Value:
         extent = self._x.extents[self._axis]
@@ -352,11 +355,11 @@ class TensorAxis:
     """One axis of a tile in a tensor.
 
     Attributes:
-        start: the tensor's index of the tile's first element.
+        start: the index in the tensor of the tile's first element.
         size: the tensor's extent.
-        stride: in elements.
-        covered: whether indices along it need no check, since the loops stop at this tensor's own edge.
-        may_be_negative: whether `start` may be.
+        stride: the tensor's stride, in elements.
+        covered: whether indices along the axis need no check, since the loops stop at this tensor's own edge.
+        may_be_negative: whether `start` may be negative.
         whole: whether all of a tile counts as outside if it begins before the tensor.
     """
 
@@ -369,7 +372,10 @@ class TensorAxis:
 
 
 class Loaded(Node):
-    """A tile in a tensor, read where it is needed; `padding` past the edges."""
+    """A tile in a tensor, read where it is needed; `padding` past the edges.
+
+    `base` is the offset in the tensor of the tile's first element.
+    """
 
     def __init__(
         self,
@@ -410,7 +416,10 @@ class Loaded(Node):
         return bit
 
     def covers(self, scope: Scope, stops: Sequence[Value | None]) -> list[Value]:
-        """Bits that are all true where loops up to `stops` stay in the tensor."""
+        """Bits that are all true where loops up to `stops` stay in the tensor.
+
+        A stop is None for an axis without a loop.
+        """
         bits: list[Value] = []
         for axis, stop in zip(self.axes, stops, strict=True):
             if axis.covered:
@@ -430,7 +439,7 @@ class Loaded(Node):
 
 
 class Gathered(Node):
-    """Elements at offsets in a tensor, or `padding` where these are not inside."""
+    """Elements at the offsets `at` in a tensor, or `padding` where not `inside`."""
 
     def __init__(self, tensor: Value, at: Node, inside: Node, padding: float, extents: Sequence[Extent]) -> None:
         super().__init__(tensor.tensor.dtype, extents, tensor.name)
@@ -449,23 +458,23 @@ class Buffer:
     """Scratch memory for the trailing axes of a tile, row by row.
 
     Args:
-        memory: of `size` elements, which `size_of` gives.
-        extents: of the tile.
-        leading: the first axes that it lacks, since their loops are open wherever the buffer is used.
-        joined: tile blocks that run as one, at most, along all axes of the grid together.
+        memory: the scratch memory; `size_of` gives its elements.
+        extents: all extents of the tile.
+        leading: the number of first axes that it lacks, since their loops are open wherever the buffer is used.
+        joined: the most tile blocks that run as one, along all axes of the grid together.
     """
 
     def __init__(self, memory: Value, extents: Sequence[Extent], leading: int, joined: int) -> None:
         self.memory = memory
         self.leading = leading
         self._extents = extents[leading:]
-        # Where blocks may be joined along several axes, rows of the greatest length would leave most of the memory
-        # unused: rows are then as long as in this run.
+        # Tile blocks may be joined along any of several axes, but not along all of them at once. So the memory has no
+        # room for the greatest length of each axis: the rows are then as long as in this run, without gaps.
         self._dense = self.size_of(self._extents, joined) < _capacity(self._extents)
 
     @staticmethod
     def size_of(extents: Sequence[Extent], joined: int) -> int:
-        """Elements that a tile has at most.
+        """The most elements that a tile has.
 
         Example:
             >>> Buffer.size_of([Extent(64, blocks=8), Extent(32, blocks=8, grid_axis=1)], joined=8)
@@ -473,7 +482,7 @@ class Buffer:
         """
         along = [extent.grid_axis for extent in extents if extent.blocks > 1]
         single = math.prod(extent.capacity // extent.blocks for extent in extents)
-        # If two axes of a tile follow one axis of the grid, each of them grows with the blocks joined along that.
+        # If two axes of a tile follow one axis of the grid, each of them grows with the blocks joined along it.
         together = max((along.count(axis) for axis in along), default=0)
         return min(_capacity(extents), single * joined**together)
 
@@ -501,9 +510,9 @@ def _capacity(extents: Sequence[Extent]) -> int:
 
 
 class Product(Node):
-    """The result of a root.
+    """The result of a root; not a product of matrices.
 
-    It is in scratch memory, or in a scalar while its loops are open.
+    It is in scratch memory (`buffer`), or in a scalar (`local`) while its loops are open.
     """
 
     def __init__(self, dtype: DTypeLike, extents: Sequence[Extent], name: str = "") -> None:
@@ -522,7 +531,7 @@ class Product(Node):
 class Accumulated(Node):
     """A step of a reduction whose accumulators are in memory.
 
-    `product[index without axis] (kind) x[index]`.
+    Its element is `kind(product[index without axis], x[index])`.
     """
 
     def __init__(self, product: Product, x: Node, kind: str, axis: int) -> None:

@@ -10,7 +10,6 @@ from cutile.analysis.structure import written_views
 from cutile.backend.cpu.lowering.blocking import ELEMENTWISE
 from cutile.backend.cpu.stage import Gather
 from cutile.ir import Block, Constant, Effect, Function, Op, Value
-from cutile.ops.arith import FloorDiv, Mod
 from cutile.ops.create import Iota
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
 from cutile.ops.pointer import LoadPointer, TensorAddress, TensorStride
@@ -22,7 +21,7 @@ from cutile.ops.view import LoadView, StoreView
 LOADS = LoadMut | LoadTile | LoadView
 
 SHAPES = Broadcast | Permute | Reshape | Cat | Extract | TakeAlongAxis
-KEEP_FROM = 8  # the cost, in additions, from which a value is kept in memory and not computed again
+KEEP_FROM = 8  # additions; a value of this cost or more is kept in memory, and not computed again
 COSTS = {  # in additions, by the name of an operation or of its family
     "math": 16, "rounding": 16, "floor": 1, "ceil": 1, "round": 1, "trunc": 1, "sqrt": 8,
     "div": 8, "floor_div": 16, "mod": 16, "div_trunc": 16, "div_ceil": 16, "rem": 16,
@@ -33,16 +32,17 @@ def is_lazy(op: Op) -> bool:
     """Whether an operation has no loop of its own: other loops pull its elements."""
     if isinstance(op, LoadPointer):
         return op.constant
-    made_of_others = Constant | Iota | Gather | TensorAddress | TensorStride | LOADS | SHAPES
-    return isinstance(op, made_of_others) or family(type(op)) in ELEMENTWISE
+    without_loops = Constant | Iota | Gather | TensorAddress | TensorStride | LOADS | SHAPES
+    return isinstance(op, without_loops) or family(type(op)) in ELEMENTWISE
 
 
 def _cost(op: Op) -> int:
+    """The cost of one element without its operands, in additions."""
     if isinstance(op, LoadPointer | Gather):
         return KEEP_FROM
     if family(type(op)) not in ELEMENTWISE:
         return 0
-    return COSTS.get(op.name, COSTS.get(family(type(op)), 16 if isinstance(op, FloorDiv | Mod) else 1))
+    return COSTS.get(op.name, COSTS.get(family(type(op)), 1))
 
 
 class Aliases:
@@ -79,7 +79,7 @@ class Uses:
 
     Attributes:
         pulled_by: for each value of the block, the operations of the block whose loops pull it.
-        kept: values that are computed into scratch memory although their operation is lazy.
+        kept: values that go to scratch memory although their operation is lazy.
         arguments: the block's own arguments.
         counts: for each value, how often it is an operand, here and in nested blocks.
     """
@@ -147,6 +147,10 @@ class Uses:
         return frozenset(ways)
 
     def _must_keep(self, op: Op, value: Value, cost: int) -> bool:
+        """Whether a lazy operation's value goes to scratch memory.
+
+        `cost` is that of an element with all that it is computed from.
+        """
         if value.tile.is_scalar and not isinstance(op, LOADS):
             return False
         pullers = self.pulled_by[value]
@@ -158,7 +162,7 @@ class Uses:
         if cost < KEEP_FROM:
             return False
         if len(self._ways[value]) > 1 and not isinstance(op, SHAPES):
-            return True  # a value that is pulled at two indices is computed twice, and so are its operands in a chain
+            return True  # a value that is pulled at two indices is computed twice, with everything in its chain
         if len(pullers) < 2:
             return False
         # Of a chain of values that the same loops pull, only the last is kept.
