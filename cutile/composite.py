@@ -269,9 +269,9 @@ class Composite(Generic[P, R]):
 
     @property
     def choices(self) -> tuple[CompositeChoice, ...]:
-        """The configurations that searches of its calls have chosen.
+        """The configurations that searches of its calls have chosen in this process.
 
-        They are those of this process, chosen here or read from disk.
+        Each was measured here, or read from disk.
         """
         return tuple(self._choices.values())
 

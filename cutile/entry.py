@@ -52,11 +52,11 @@ _NO_GENERICS: Mapping[str, Any] = {}
 class Kernel:
     """A tile kernel. Made by `@entry`.
 
-    Calling it lends it its arguments and returns an op that yields a named tuple of them:
+    A call lends the arguments to the kernel, and returns an op that yields a named tuple of them:
 
         out = saxpy(y.partition((256,)), 2.0, x).sync()      # out.y, out.a, out.x
 
-    Generics may be given by name: `gemm(z, x, y, BK=128)`. So may the grid, where no partition tells it:
+    Generics may be given by name: `gemm(z, x, y, BK=128)`. So may the grid, where no partition gives it:
     `histogram(counts, x, grid=1000)`, which is `histogram(counts, x).grid(1000)`.
     """
 
@@ -268,7 +268,7 @@ class Kernel:
             stage: "ir" (as written), "passes" (after the neutral passes), "lowered" (after the target's),
                 "source" (the generated Python file), "plan" (see `explain`), "log" (what the toolchain said).
             arch: compile for this architecture, such as "sm_90a", in place of the arguments' device.
-            named: arguments and generics by name, and the grid, as for a launch. Another grid is no other code.
+            named: arguments and generics by name, and the grid, as for a launch. The grid does not change the code.
 
         Raises:
             ArgumentError, ArgumentTypeError, GenericsError, LaunchError: they do not fit the kernel.

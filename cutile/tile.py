@@ -110,7 +110,7 @@ class Tile:
         outside_kernel("Tile.transpose")
 
     def any(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tile:
-        """Whether any element along constant axes, or of all, is true, or not 0.
+        """Whether any element is true, or not 0: along constant axes, or of all.
 
         Args:
             axis: a constant, or a tuple of them; negative ones count from the end.
@@ -126,7 +126,7 @@ class Tile:
         outside_kernel("Tile.any")
 
     def all(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tile:
-        """Whether all elements along constant axes, or all, are true, or not 0.
+        """Whether all elements are true, or not 0: along constant axes, or of all.
 
         Args:
             axis: a constant, or a tuple of them; negative ones count from the end.

@@ -38,7 +38,7 @@ _MAX_NAME = 40  # characters of a search's name in its log's file name, which ma
 class Autotuner:
     """A search for the fastest configuration.
 
-    Its methods describe it, and return it; `run` does it.
+    Its methods describe the search and return the tuner; `run` does the search.
 
     Args:
         name: the name of the search, in its log and its record.
