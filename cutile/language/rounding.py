@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from cutile.language.declare import FLOATS, operation
 
-# Capitalised: parameters have the markers' own names.
+# Capitalised: parameters have the markers' own names, and would hide them.
 from cutile.language.markers import ftz as Ftz
 from cutile.language.markers import rounding as Rounding
 from cutile.tile import Tile
@@ -19,8 +19,8 @@ def addf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
-        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64.
-        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64 only.
+        ftz: whether subnormal f32 operands and results become zeros of their sign.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape, rounded once.
@@ -41,8 +41,8 @@ def subf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
-        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64.
-        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64 only.
+        ftz: whether subnormal f32 operands and results become zeros of their sign.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape, rounded once.
@@ -63,8 +63,8 @@ def mulf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
-        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64.
-        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64 only.
+        ftz: whether subnormal f32 operands and results become zeros of their sign.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape, rounded once.
@@ -85,9 +85,10 @@ def divf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
-        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64; APPROX and FULL, which
-            are within 2 ulp, for f32. APPROX needs a divisor whose magnitude is from 2**-126 to 2**126.
-        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+        rounding: which neighbour of the exact result. NEAREST_EVEN is for every float dtype, the directed ones for f32
+            and f64. APPROX and FULL, within 2 ulp of the exact result, are for f32. APPROX needs a divisor whose
+            magnitude is from 2**-126 to 2**126.
+        ftz: whether subnormal f32 operands and results become zeros of their sign.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape, rounded as asked.
@@ -136,8 +137,8 @@ def fma(
 
     Args:
         x, y, z: floats of one dtype, tiles or numbers; the shapes broadcast.
-        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64.
-        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64 only.
+        ftz: whether subnormal f32 operands and results become zeros of their sign.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape, rounded once.
