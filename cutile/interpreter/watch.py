@@ -138,10 +138,10 @@ class RawMemory(History):
         for address in addresses:
             if self._numbers.setdefault(address, len(self._addresses)) == len(self._addresses):
                 self._addresses.append(address)
-        num_new = len(self._addresses) - self.blocks[ACCESS_KINDS[0]].size
-        if num_new:
-            # As much again, so that appending one by one takes linear time.
-            room = np.zeros(num_new + len(self._addresses), np.int32)
+        missing = len(self._addresses) - self.blocks[ACCESS_KINDS[0]].size
+        if missing > 0:
+            # Twice as many as there are addresses, so that new addresses one by one take linear time.
+            room = np.zeros(missing + len(self._addresses), np.int32)
             for table in (self.blocks, self.places):
                 table.update({kind: np.append(table[kind], room) for kind in ACCESS_KINDS})
         return np.array([self._numbers[address] for address in addresses], np.int64)
