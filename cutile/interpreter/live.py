@@ -121,7 +121,7 @@ class EagerBuilder(Builder):
 class LiveObject:
     """Any object of the language but a tile: a tensor, a partition, pointers, a token.
 
-    It has operators, too: pointers have `+`, and a component of a minted index is an integer.
+    It has operators as well: pointers have `+`, and a component of a minted index is an integer.
     """
 
     __hash__ = object.__hash__
@@ -211,7 +211,7 @@ class LiveTile(Tile):
         if not spec or self._meaning.tile.is_scalar:
             return format(self._scalar("a format") if spec else str(self), spec)
         dtype = self._meaning.tile.dtype
-        if spec[-1] in "eEfgG" and dtype.is_integer:  # Python formats an int so, too
+        if spec[-1] in "eEfgG" and dtype.is_integer:  # as Python does for an int
             return text_of(self.array.astype(np.float64), percent_format(spec, f64))
         return text_of(self.array, percent_format(spec, dtype))  # as compiled kernels print it
 

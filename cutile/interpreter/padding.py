@@ -121,7 +121,7 @@ class Padding:
     def _follow_lanes(self, op: Op) -> None:
         """Note the tensors whose elements a result has, each in its own place.
 
-        Sums that a loop carries are such results. A broadcast is none: it puts one element in many places.
+        Sums that a loop carries are such results. That of a broadcast is not: one element is in many places.
         """
         names = frozenset[str]().union(*(self._lanes.get(id(operand), ()) for operand in op.operands))
         moves = isinstance(op, _MOVES) and not isinstance(op, Broadcast)

@@ -40,7 +40,7 @@ Array = np.ndarray[Any, Any]
 
 
 class AccessKind(NamedTuple):
-    """What an access does to an element.
+    """The kind of an access to an element.
 
     Attributes:
         writes: whether it writes.
@@ -177,7 +177,7 @@ class Watch:
         self._places: list[Location | None] = []
         self._block = 1
         self._index: Grid = (0, 0, 0)
-        self._blocks: list[Grid] = [(0, 0, 0)]
+        self._blocks: list[Grid] = [(0, 0, 0)]  # by number, which begins with 1: the first entry is none
         self._elements = {
             name: Elements(name, array, written[name] if name in written else np.ones(array.size, np.bool_))
             for name, array in arrays.items()
@@ -351,7 +351,7 @@ class Watch:
         if where.size:
             self._touch(op, self._raw_memory, np.unique(self._raw_memory.at(where.tolist())), kind, reads=False)
 
-    # -- what an access may not do ----------------------------------------------------------------
+    # -- faults of an access ----------------------------------------------------------------------
 
     def _touch(self, op: Op, history: History, touched: Array, kind: AccessKind, *, reads: bool) -> None:
         if reads and isinstance(history, Elements) and not history.written[touched].all():

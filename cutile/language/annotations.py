@@ -11,7 +11,7 @@ z: MappedPartitionMut        a partitioned tensor, a stream of tiles per tile bl
 x: Tensor[f32, "m", "k"]     named extents: each launch checks that all extents of one name are equal
 a: f32                       a scalar; `a: f32 = 1.0` has a default value
 x: Tensor | None = None      may be left out; None is a constant in the kernel
-xs: tuple[Tensor, ...]       any number of tensors; `tuple[Tensor, f32]` has two items; `list[Tensor]` is a tuple, too
+xs: tuple[Tensor, ...]       any number of tensors; `tuple[Tensor, f32]` has two items; `list[Tensor]` is a tuple
 p: Params                    a named tuple or dataclass, whose fields are annotated like parameters, or with `Const`
 *, BK: Const = 64            a compile-time constant: a bool, int, float, string, enum, dtype, function, tuple or None
 *, MODE: Const[str]          a constant of that type

@@ -82,7 +82,7 @@ def muli(x: Tile | int, y: Tile | int, overflow: Overflow = Overflow.NONE) -> Ti
 
 @operation(INTEGERS)
 def divi(x: Tile | int, y: Tile | int, rounding: Rounding = Rounding.ZERO) -> Tile:
-    """`x / y` of integers, rounded as asked; 0 for a zero divisor.
+    """`x / y` of integers, rounded as `rounding` says; 0 for a zero divisor.
 
     Args:
         x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
@@ -254,7 +254,7 @@ def remf(x: Tile | float, y: Tile | float) -> Tile:
 
 @operation(FLOATS)
 def negf(x: Tile | float) -> Tile:
-    """`-x` of floats: flips the sign bit, that of zeros and NaNs too.
+    """`-x` of floats: the sign bit flipped, also for zeros and NaNs.
 
     Args:
         x: floats; a tile or a number.

@@ -214,7 +214,7 @@ def unpack(x: Tile, dtype: Any = None) -> Tile:
 
     Raises:
         KernelTypeError: `x` is not of bytes, `x` does not have one axis, its bytes are no whole number of elements, or
-            `dtype` is left out for plain bytes or is none of these types.
+            `dtype` is left out for plain bytes or is not allowed.
 
     Example:
         >>> run(lambda x: ct.unpack(ct.pack(x), ct.i32).astype(ct.f32), [1.0, 2.0])
@@ -238,7 +238,7 @@ def convert_tile(x: Tile | float, dtype: Any) -> Tile:
         A tile of `dtype`, of the shape of `x`.
 
     Raises:
-        KernelTypeError: `x` is no tile or number, or one of the dtypes is `f4e2m1fnx2` (pairs, which `unpack` splits).
+        KernelTypeError: `x` is no tile or number; or one dtype is `f4e2m1fnx2`, whose pairs `unpack` takes apart.
 
     Example:
         >>> run(lambda x: ct.convert_tile(ct.convert_tile(x, ct.i32), x.dtype), [1.75, -1.75])

@@ -61,7 +61,7 @@ def static_eval(value: Any) -> Any:
     Comprehensions, dicts and sets are allowed.
 
     The compiler computes a call of a plain function with constants in the same way, wherever the call stands.
-    `static_eval` computes the whole expression so, and refuses one that is not constant.
+    `static_eval` does that for a whole expression, and refuses one that is not constant.
 
     Args:
         value: an expression of constants: numbers, generics, shapes, dtypes, tuples and functions of Python.

@@ -66,7 +66,7 @@ class Declaration:
 
     @property
     def signature(self) -> inspect.Signature:
-        """What a call takes."""
+        """The parameters of a call."""
         return inspect.signature(self.function)
 
 

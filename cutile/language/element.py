@@ -32,8 +32,8 @@ def gather(
         x: a tensor, a partition, a `SharedMut` or a `Mut`. Any element of the whole tensor can be read.
         index: one tile or scalar of integers per axis; they broadcast, and the result has their shape.
         mask: bools; where it is false, nothing is read.
-        padding_value: the result where `mask` is false, or an index is outside of the tensor, as every negative index
-            is.
+        padding_value: the result where `mask` is false or an index is outside of the tensor. Every negative index is
+            outside.
         ordering: WEAK, RELAXED or ACQUIRE.
         scope: the blocks, and devices, that a RELAXED or ACQUIRE load is ordered with; DEVICE by default.
 

@@ -19,7 +19,7 @@ OWNED: Final = 0
 class PartitionIndex:
     """An index that a mapped partition minted, of a tile that this block alone writes.
 
-    Loads take such an index, too, also those from other partitions.
+    Loads take it as well, from this partition and from others.
     """
 
     def coords(self) -> tuple[int, ...]:

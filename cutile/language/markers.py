@@ -90,7 +90,7 @@ class cmp_ordering(Marker):
 
 
 class signedness(Marker):
-    """How the bits of an integer are read, where its dtype does not say."""
+    """How `mmai` reads the bits of a factor, whatever the sign of its dtype."""
 
     SIGNED = "signed"
     UNSIGNED = "unsigned"
@@ -121,17 +121,24 @@ class ordering(Marker):
     WEAK = "weak"
     """Not atomic; all others are. While one block writes an element with it, no other block may access that element."""
     RELAXED = "relaxed"
+    """Atomic, but orders no other access."""
     ACQUIRE = "acquire"
+    """Also: if it reads an element that a RELEASE wrote, this block's later accesses see all that came before that."""
     RELEASE = "release"
+    """Also: an ACQUIRE that reads the element makes all earlier accesses of this block visible to the reader."""
     ACQ_REL = "acq_rel"
+    """ACQUIRE and RELEASE at once, for updates."""
 
 
 class scope(Marker):
     """The blocks, and devices, that an ordered access is ordered with."""
 
     TILE_BLOCK = "tile_block"
+    """This tile block alone."""
     DEVICE = "device"
+    """All tile blocks on this device, of all kernels."""
     SYSTEM = "system"
+    """Those of all devices, and the host."""
 
 
 class atomic(Marker):
@@ -156,8 +163,8 @@ class tma(Marker):
     """Whether a load or a store may go through TMA; a hint.
 
     On sm_90a, TMA serves loads of partitions in kernels with products. In such kernels it may also serve stores of a
-    product's result, by `y.store` and by views. With DISABLED, threads load or store this tile. Plans that need TMA for
-    the tile are then refused, and `explain` says so.
+    product's result, by `y.store` and by views. With DISABLED, threads load or store this tile. The compiler then
+    refuses plans that need TMA for the tile, and `explain` says so.
     """
 
     ENABLED = "enabled"

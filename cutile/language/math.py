@@ -119,7 +119,7 @@ def log10(x: Tile | float) -> Tile:
 
 @operation(FLOATS)
 def sqrt(x: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz | bool = False) -> Tile:
-    """The square root, rounded as asked; NaN below zero.
+    """The square root, rounded as `rounding` says; NaN below zero.
 
     Args:
         x: floats; a tile or a number.
@@ -128,7 +128,7 @@ def sqrt(x: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz |
         ftz: whether subnormal f32 operands and results become zeros of their sign.
 
     Returns:
-        A tile of the dtype and shape of `x`, rounded as asked.
+        A tile of the dtype and shape of `x`, rounded as `rounding` says.
 
     Raises:
         KernelTypeError: `x` is no float, or the dtype has no such rounding.
@@ -462,7 +462,7 @@ def lgamma(x: Tile | float) -> Tile:
 def copysign(x: Tile | float, y: Tile | float) -> Tile:
     """The absolute value of `x` with the sign of `y`.
 
-    Zeros and NaN have signs, too.
+    The sign is a bit, which zeros and NaNs have as well.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.

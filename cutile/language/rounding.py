@@ -15,7 +15,7 @@ from cutile.tile import Tile
 
 @operation(FLOATS)
 def addf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz | bool = False) -> Tile:
-    """`x + y` of floats, rounded as asked.
+    """`x + y` of floats, rounded as `rounding` says.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
@@ -37,7 +37,7 @@ def addf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST
 
 @operation(FLOATS)
 def subf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz | bool = False) -> Tile:
-    """`x - y` of floats, rounded as asked.
+    """`x - y` of floats, rounded as `rounding` says.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
@@ -59,7 +59,7 @@ def subf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST
 
 @operation(FLOATS)
 def mulf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz | bool = False) -> Tile:
-    """`x * y` of floats, rounded as asked.
+    """`x * y` of floats, rounded as `rounding` says.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
@@ -81,7 +81,7 @@ def mulf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST
 
 @operation(FLOATS)
 def divf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz | bool = False) -> Tile:
-    """`x / y` of floats, rounded as asked.
+    """`x / y` of floats, rounded as `rounding` says.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
@@ -91,7 +91,7 @@ def divf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST
         ftz: whether subnormal f32 operands and results become zeros of their sign.
 
     Returns:
-        A tile of the operands' dtype, of their broadcast shape, rounded as asked.
+        A tile of the operands' dtype, of their broadcast shape, rounded as `rounding` says.
 
     Raises:
         KernelTypeError: an operand is no float, or the dtypes or shapes do not fit, or the dtype has no such rounding.
@@ -133,7 +133,7 @@ def fma(
     rounding: Rounding = Rounding.NEAREST_EVEN,
     ftz: Ftz | bool = False,
 ) -> Tile:
-    """`x * y + z`, rounded once, as asked.
+    """`x * y + z`, rounded once, as `rounding` says.
 
     Args:
         x, y, z: floats of one dtype, tiles or numbers; the shapes broadcast.

@@ -259,8 +259,8 @@ def load_strided_view_tko(
 ) -> Tile:
     """The window at an index of a strided view: another name of `load_view_tko`.
 
-    Both names load tiles and windows alike, since each view knows its own strides. The names are those of cuTile Rust,
-    which has an operation for each kind of view.
+    Both functions load tiles and windows alike, since each view knows its own strides. cuTile Rust has two operations,
+    one for each kind of view; their names are kept here.
 
     Args:
         view: a view by `make_strided_view`.

@@ -4,8 +4,8 @@ This is no family of operations: the operations of several families derive from 
 
 The exact result of an operation on floats is a rational number, except that a square root may be irrational: there,
 squares are compared. `directed` starts from results that are rounded to nearest. Where a result lies on the wrong side
-of the exact one, `directed` takes its neighbour. This is slow. The reference backend computes so, and the tests compare
-all backends with it.
+of the exact one, `directed` takes its neighbour. This is slow. The reference backend computes this way, and the tests
+compare all backends with it.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class LoadTile(
 ):  # fmt: skip
     """The tile of `shape` at the tile index `index` (one integer scalar per axis).
 
-    Elements past the edges are zeros. An index far outside of the tensor is allowed, too.
+    Elements past the edges are zeros, also for an index far outside of the tensor.
 
     Two hints change no result. `latency` is how many iterations of its loop the load may run ahead; 0 means as many as
     there is room for. `bulk` says whether a GPU's TMA unit may load the tile.

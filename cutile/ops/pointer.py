@@ -3,9 +3,9 @@
 A pointer is an address in bytes, a u64. It has no element type: the operation's value, or padding, has that type.
 
 Lane `i` reads or writes the element at the address in lane `i` of the pointers, if lane `i` of the mask is true.
-`order` says how the access is ordered with accesses of other tile blocks, namely of those in `scope`. Both are values
-of markers (`cutile.language.markers`). An `ordered` access comes after every earlier access of its own tile block, also
-after those of other threads.
+`order` says how the access is ordered with accesses of the other tile blocks in `scope`. Both are values of markers
+(`cutile.language.markers`). An `ordered` access comes after every earlier access of its own tile block, by whichever
+thread.
 """
 
 from __future__ import annotations

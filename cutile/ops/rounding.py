@@ -79,28 +79,28 @@ class RoundedBinary(Rounded):
 
 
 class RoundedAdd(RoundedBinary, name="rounded_add", spelled=("addf",)):
-    """`x + y`, rounded as asked."""
+    """`x + y`, rounded as `rounding` says."""
 
     function = staticmethod(np.add)
     exact_name = "add"
 
 
 class RoundedSub(RoundedBinary, name="rounded_sub", spelled=("subf",)):
-    """`x - y`, rounded as asked."""
+    """`x - y`, rounded as `rounding` says."""
 
     function = staticmethod(np.subtract)
     exact_name = "sub"
 
 
 class RoundedMul(RoundedBinary, name="rounded_mul", spelled=("mulf",)):
-    """`x * y`, rounded as asked."""
+    """`x * y`, rounded as `rounding` says."""
 
     function = staticmethod(np.multiply)
     exact_name = "mul"
 
 
 class RoundedDiv(RoundedBinary, name="rounded_div", spelled=("divf", "true_div"), accuracy=FAST_ACCURACY):
-    """`x / y`, rounded as asked.
+    """`x / y`, rounded as `rounding` says.
 
     "approx" keeps its bound for a divisor whose magnitude is between 2**-126 and 2**126. For any other divisor the
     quotient may be zero, or NaN for an infinite dividend. "full" keeps its bound everywhere.
@@ -112,7 +112,7 @@ class RoundedDiv(RoundedBinary, name="rounded_div", spelled=("divf", "true_div")
 
 
 class RoundedFma(Rounded, name="rounded_fma", spelled=("fma",)):
-    """`x * y + z` with one rounding, as asked."""
+    """`x * y + z` rounded once, as `rounding` says."""
 
     x: Value = operand(F32_F64)
     y: Value = operand(F32_F64)
@@ -122,7 +122,7 @@ class RoundedFma(Rounded, name="rounded_fma", spelled=("fma",)):
 
 
 class RoundedSqrt(Rounded, name="rounded_sqrt", spelled=("sqrt",), accuracy=FAST_ACCURACY):
-    """The square root, rounded as asked."""
+    """The square root, rounded as `rounding` says."""
 
     x: Value = operand(F32_F64)
     function = staticmethod(np.sqrt)

@@ -1,7 +1,7 @@
 """Runs one tile block by a walk over its IR, with each operation's NumPy meaning.
 
-The operations' classes have the meaning of what they compute. Memory, the grid and control flow are here. Tensors in
-memory are NumPy arrays. Loads of tiles are padded past the edges, stores are clipped.
+The classes in `cutile/ops/` compute; memory, the grid and control flow are here. Tensors in memory are NumPy arrays.
+Loads of tiles are padded past the edges, stores are clipped.
 """
 
 from __future__ import annotations
