@@ -202,7 +202,11 @@ class LiveTile(Tile):
         return int(self._scalar("an index"))
 
     def __int__(self) -> int:
-        return int(self._scalar("int()")) if self._meaning.tile.dtype.is_bool else self.__index__()
+        number = self._scalar("int()")
+        dtype = self._meaning.tile.dtype
+        if not dtype.is_bool and not dtype.is_integer:
+            raise ArgumentTypeError(f"int() of a scalar of {dtype}: use ct.i32(x)")
+        return int(number)
 
     def __float__(self) -> float:
         return float(self._scalar("float()"))
