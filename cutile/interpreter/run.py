@@ -288,7 +288,7 @@ def _without_identities(function: Any, source: FunctionSource | None) -> types.C
 class _Identities(ast.NodeTransformer):
     """Replaces `is`, `case True:`, `case False:` and chains of comparisons.
 
-    Comparisons with None stay: no tile is None.
+    `is None` and `is not None` stay: no tile is None.
 
     Attributes:
         count: how many were replaced.
