@@ -149,7 +149,7 @@ class Tensor(Subscriptable):
 
         Returns:
             A tensor of the same dtype and rank, with `stop - start` elements along the axis, or none if that is
-            negative. Loads past the edges of the slice give padding, as past the edges of a tensor.
+                negative. Loads past the edges of the slice give padding, as past the edges of a tensor.
 
         Example:
             >>> @ct.entry

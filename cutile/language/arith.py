@@ -540,8 +540,7 @@ def ceil_div(a: int | Tile, b: int | Tile) -> int:
         a, b: integers of one dtype, tiles or numbers; the shapes broadcast.
 
     Returns:
-        The quotient: a constant for two constants, a plain number for plain numbers, else a tile of the operands'
-            dtype.
+        A constant for two constants, a plain number for plain numbers, else a tile of the operands' dtype.
 
     Raises:
         KernelTypeError: an operand is no integer, the dtypes or shapes do not fit, or both operands are constants and

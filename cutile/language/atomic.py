@@ -42,8 +42,8 @@ def atomic_add(
         scope: the blocks, and devices, that the update is ordered with.
 
     Returns:
-        The elements before the update: a tile of the indices' shape and the tensor's dtype; 0 where nothing was
-        updated.
+        A tile of the indices' shape and the tensor's dtype, with the elements before the update; 0 where nothing was
+            updated.
 
     Raises:
         KernelTypeError: the dtype has no such update, `y` is no `Mut` and no `SharedMut`, or shapes do not broadcast.
@@ -84,8 +84,8 @@ def atomic_sub(
         scope: the blocks, and devices, that the update is ordered with.
 
     Returns:
-        The elements before the update: a tile of the indices' shape and the tensor's dtype; 0 where nothing was
-        updated.
+        A tile of the indices' shape and the tensor's dtype, with the elements before the update; 0 where nothing was
+            updated.
 
     Raises:
         KernelTypeError: the dtype has no such update, `y` is no `Mut` and no `SharedMut`, or shapes do not broadcast.
@@ -124,8 +124,8 @@ def atomic_and(
         scope: the blocks, and devices, that the update is ordered with.
 
     Returns:
-        The elements before the update: a tile of the indices' shape and the tensor's dtype; 0 where nothing was
-        updated.
+        A tile of the indices' shape and the tensor's dtype, with the elements before the update; 0 where nothing was
+            updated.
 
     Raises:
         KernelTypeError: the dtype has no such update, `y` is no `Mut` and no `SharedMut`, or shapes do not broadcast.
@@ -154,8 +154,8 @@ def atomic_or() -> None:
         scope: the blocks, and devices, that the update is ordered with.
 
     Returns:
-        The elements before the update: a tile of the indices' shape and the tensor's dtype; 0 where nothing was
-        updated.
+        A tile of the indices' shape and the tensor's dtype, with the elements before the update; 0 where nothing was
+            updated.
 
     Raises:
         KernelTypeError: the dtype has no such update, `y` is no `Mut` and no `SharedMut`, or shapes do not broadcast.
@@ -184,8 +184,8 @@ def atomic_xor() -> None:
         scope: the blocks, and devices, that the update is ordered with.
 
     Returns:
-        The elements before the update: a tile of the indices' shape and the tensor's dtype; 0 where nothing was
-        updated.
+        A tile of the indices' shape and the tensor's dtype, with the elements before the update; 0 where nothing was
+            updated.
 
     Raises:
         KernelTypeError: the dtype has no such update, `y` is no `Mut` and no `SharedMut`, or shapes do not broadcast.
@@ -216,8 +216,8 @@ def atomic_max() -> None:
         scope: the blocks, and devices, that the update is ordered with.
 
     Returns:
-        The elements before the update: a tile of the indices' shape and the tensor's dtype; 0 where nothing was
-        updated.
+        A tile of the indices' shape and the tensor's dtype, with the elements before the update; 0 where nothing was
+            updated.
 
     Raises:
         KernelTypeError: the dtype has no such update, `y` is no `Mut` and no `SharedMut`, or shapes do not broadcast.
@@ -248,8 +248,8 @@ def atomic_min() -> None:
         scope: the blocks, and devices, that the update is ordered with.
 
     Returns:
-        The elements before the update: a tile of the indices' shape and the tensor's dtype; 0 where nothing was
-        updated.
+        A tile of the indices' shape and the tensor's dtype, with the elements before the update; 0 where nothing was
+            updated.
 
     Raises:
         KernelTypeError: the dtype has no such update, `y` is no `Mut` and no `SharedMut`, or shapes do not broadcast.
@@ -278,8 +278,8 @@ def atomic_xchg() -> None:
         scope: the blocks, and devices, that the update is ordered with.
 
     Returns:
-        The elements before the update: a tile of the indices' shape and the tensor's dtype; 0 where nothing was
-        updated.
+        A tile of the indices' shape and the tensor's dtype, with the elements before the update; 0 where nothing was
+            updated.
 
     Raises:
         KernelTypeError: the dtype has no such update, `y` is no `Mut` and no `SharedMut`, or shapes do not broadcast.
@@ -320,8 +320,8 @@ def atomic_cas(
         scope: the blocks, and devices, that the update is ordered with.
 
     Returns:
-        The elements before the update: a tile of the indices' shape and the tensor's dtype; 0 where nothing was
-        updated.
+        A tile of the indices' shape and the tensor's dtype, with the elements before the update; 0 where nothing was
+            updated.
 
     Raises:
         KernelTypeError: the dtype has no such update, `y` is no `Mut` and no `SharedMut`, or shapes do not broadcast.
@@ -361,7 +361,8 @@ def atomic_rmw_tko(
         token: the update comes after the accesses that the token stands for.
 
     Returns:
-        The elements before the update: a tile of the pointers' shape and dtype, 0 where `mask` is false; and a token.
+        A tile of the pointers' shape and dtype, with the elements before the update (0 where `mask` is false); and a
+            token.
 
     Raises:
         KernelTypeError: the dtype has no such update, `ordering` is WEAK, or shapes do not broadcast.
@@ -402,7 +403,8 @@ def atomic_cas_tko(
         token: the update comes after the accesses that the token stands for.
 
     Returns:
-        The elements before the update: a tile of the pointers' shape and dtype, 0 where `mask` is false; and a token.
+        A tile of the pointers' shape and dtype, with the elements before the update (0 where `mask` is false); and a
+            token.
 
     Raises:
         KernelTypeError: the elements have neither 32 nor 64 bits, `ordering` is WEAK, or shapes do not broadcast.

@@ -258,7 +258,7 @@ def log1p(x: Tile | float) -> Tile:
 
     Returns:
         A tile of the dtype and shape of `x`. The error is at most 1 ulp in f32 and 2 ulp in f64.
-        NaN below -1, -inf at -1.
+            NaN below -1, -inf at -1.
 
     Raises:
         KernelTypeError: `x` is no float.
@@ -423,7 +423,7 @@ def logaddexp(x: Tile | float, y: Tile | float) -> Tile:
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape. The error is at most 2 ulp in f32 and 2 ulp in f64.
-        Where the result is below 1 these are ulp of 1, since the sum cancels near 0.
+            Where the result is below 1 these are ulp of 1, since the sum cancels near 0.
 
     Raises:
         KernelTypeError: an operand is no float, or the dtypes or shapes do not fit.
@@ -446,7 +446,7 @@ def lgamma(x: Tile | float) -> Tile:
 
     Returns:
         A tile of the dtype and shape of `x`. The error is at most 6 ulp in f32 and 5 ulp in f64. Where `x` is
-        negative and the result below 1 these are ulp of 1, since the result cancels near 0.
+            negative and the result below 1 these are ulp of 1, since the result cancels near 0.
 
     Raises:
         KernelTypeError: `x` is no float.

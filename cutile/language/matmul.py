@@ -51,7 +51,7 @@ def matmul(a: Tile, b: Tile) -> Tile:
 
     Returns:
         A tile ... x M x N of the dtype of the factors; but i32 for i8 and u8, and f32 for floats of 8 bits and tf32.
-        The sums run in the accumulators of `mma`, and are rounded once.
+            The sums run in the accumulators of `mma`, and are rounded once.
 
     Raises:
         KernelTypeError: the shapes or the dtypes do not fit together.

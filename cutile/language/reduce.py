@@ -27,7 +27,7 @@ def reduce_sum(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
 
     Returns:
         A tile without the axes, of the dtype of `x`. Floats are added in any order, f16 and bf16 in f32; integers
-        wrap. A sum whose elements are all -0.0 may be 0.0 or -0.0.
+            wrap. A sum whose elements are all -0.0 may be 0.0 or -0.0.
 
     Raises:
         KernelTypeError: there is no such axis, or `x` is of bools.
@@ -53,7 +53,7 @@ def reduce_prod(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
 
     Returns:
         A tile without the axes, of the dtype of `x`. Floats are multiplied in any order, f16 and bf16 in f32;
-        integers wrap.
+            integers wrap.
 
     Raises:
         KernelTypeError: there is no such axis, or `x` is of bools.
@@ -264,7 +264,7 @@ def cumsum(x: Tile, axis: int, reverse: bool = False) -> Tile:
 
     Returns:
         A tile of the shape and dtype of `x`. Sums of f16 and bf16 run in f32; integers wrap. The sums begin
-        with 0.0, so that a first element of -0.0 gives 0.0.
+            with 0.0, so that a first element of -0.0 gives 0.0.
 
     Raises:
         KernelTypeError: there is no such axis, or `x` is of bools.

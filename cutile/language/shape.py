@@ -113,8 +113,8 @@ def get_tensor_shape(x: Tensor | Mut | SharedMut) -> tuple[int, ...]:
         x: a tensor, a `Mut` or a `SharedMut`.
 
     Returns:
-        One extent for each axis: a constant where the kernel is compiled for it, else an i32 scalar. For a `Mut` these
-        are the extents of the tensor, not of the block's tile.
+        One extent for each axis, a constant where the kernel is compiled for it, else an i32 scalar. For a `Mut` these
+            are the extents of the tensor, not of the block's tile.
 
     Raises:
         KernelTypeError: `x` is no tensor.

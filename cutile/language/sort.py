@@ -24,7 +24,7 @@ def argmax(x: Tile, axis: int | None = None, keepdims: bool = False) -> Tile:
 
     Returns:
         A tile of i32 without the axis. As in NumPy it is the place of the first of equal elements, and of the first NaN
-        if there is one.
+            if there is one.
 
     Raises:
         KernelTypeError: there is no such axis.
@@ -49,7 +49,7 @@ def argmin(x: Tile, axis: int | None = None, keepdims: bool = False) -> Tile:
 
     Returns:
         A tile of i32 without the axis. As in NumPy it is the place of the first of equal elements, and of the first NaN
-        if there is one.
+            if there is one.
 
     Raises:
         KernelTypeError: there is no such axis.
@@ -74,7 +74,7 @@ def sort(x: Tile, axis: int = -1, descending: bool = False) -> Tile:
 
     Returns:
         A tile of the shape and dtype of `x`. The sort is stable, -0.0 equals 0.0, and NaN counts as larger than every
-        number: it is last, as NumPy has it, or first with `descending`.
+            number: it is last, as NumPy has it, or first with `descending`.
 
     Raises:
         KernelTypeError: there is no such axis, or the tile is too large: a GPU sorts in registers, which hold at most
@@ -124,7 +124,7 @@ def top_k(x: Tile, k: int, axis: int = -1) -> tuple[Any, ...]:
 
     Returns:
         A tile of the dtype of `x` and one of i32, both with `k` elements along the axis. They are the first `k` of
-        `sort(x, axis, descending=True)` and their places: equal elements keep their order, and NaN comes first.
+            `sort(x, axis, descending=True)` and their places: equal elements keep their order, and NaN comes first.
 
     Raises:
         KernelTypeError: there is no such axis, `k` is no such constant, or the tile is too large, as for `sort`.

@@ -146,7 +146,7 @@ def asin(x: Tile | float) -> Tile:
 
     Returns:
         A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
-        NaN where `x` is not between -1 and 1.
+            NaN where `x` is not between -1 and 1.
 
     Raises:
         KernelTypeError: `x` is no float.
@@ -167,7 +167,7 @@ def acos(x: Tile | float) -> Tile:
 
     Returns:
         A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
-        NaN where `x` is not between -1 and 1.
+            NaN where `x` is not between -1 and 1.
 
     Raises:
         KernelTypeError: `x` is no float.
@@ -248,7 +248,7 @@ def atanh(x: Tile | float) -> Tile:
 
     Returns:
         A tile of the dtype and shape of `x`. The error is at most 3 ulp in f32 and 2 ulp in f64.
-        Infinite at -1 and 1, NaN beyond.
+            Infinite at -1 and 1, NaN beyond.
 
     Raises:
         KernelTypeError: `x` is no float.

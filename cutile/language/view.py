@@ -23,7 +23,7 @@ def get_index_space_shape(view: Partition | Mut) -> tuple[int, ...]:
         view: a partition, or a `Mut`.
 
     Returns:
-        One number for each axis: an i32 scalar, or a constant where the kernel is compiled for the extent.
+        One number for each axis, an i32 scalar or, where the kernel is compiled for the extent, a constant.
 
     Raises:
         KernelTypeError: `view` is no partition.
