@@ -36,11 +36,31 @@ class DeviceVariable:
         self.initial = initial
 
     def load(self, ordering: ordering = ordering.RELAXED, scope: scope = scope.DEVICE) -> tuple[Tile, Token]:
-        """The value as a scalar, and a token. `ordering`: WEAK, RELAXED or ACQUIRE."""
+        """The value as a scalar, and a token. `ordering`: WEAK, RELAXED or ACQUIRE.
+
+        Example:
+            >>> limit = ct.Global(ct.i32, 3)
+            >>> @ct.entry
+            ... def fill(y: ct.Mut):
+            ...     value, _ = limit.load()
+            ...     y.store(ct.broadcast(value, y.shape))
+            >>> fill(ct.api.zeros((2,), ct.i32).partition((2,))).first().unpartition().to_numpy().sync().tolist()
+            [3, 3]
+        """
         return self._live("load", ordering, scope)
 
     def store(self, value: Tile | float, ordering: ordering = ordering.RELAXED, scope: scope = scope.DEVICE) -> Token:
-        """Set the value; give a token. `ordering`: WEAK, RELAXED or RELEASE."""
+        """Set the value; give a token. `ordering`: WEAK, RELAXED or RELEASE.
+
+        Example:
+            >>> largest = ct.Global(ct.f32)
+            >>> @ct.entry
+            ... def note(y: ct.Mut):
+            ...     largest.store(ct.reduce_max(y.load(), 0))
+            >>> _ = note(ct.api.arange(4, ct.f32).partition((4,))).sync()
+            >>> float(largest.read().sync())
+            3.0
+        """
         return self._live("store", value, ordering, scope)
 
     def atomic_add(
@@ -49,6 +69,15 @@ class DeviceVariable:
         """Add to the value, atomically; give the value before, and a token.
 
         For variables of i32, i64, u32, u64, f16, bf16, f32 and f64.
+
+        Example:
+            >>> served = ct.Global(ct.i32)
+            >>> @ct.entry
+            ... def count(y: ct.Mut):
+            ...     served.atomic_add(1)
+            >>> _ = count(ct.api.zeros((6,)).partition((2,))).sync()
+            >>> int(served.read().sync())                                 # three tile blocks
+            3
         """
         return self._live("atomic_add", value, ordering, scope)
 
