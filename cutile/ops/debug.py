@@ -194,10 +194,18 @@ def subjects(condition: Value, definitions: Mapping[Value, Op]) -> tuple[tuple[s
         elif isinstance(op, _COMPARISONS):
             compared += [each for each in (op.x, op.y) if _is_shown(each, definitions)]
     values = tuple(dict.fromkeys(compared))[:MAX_NUMBERS]
-    # Two integers under an `and` are a check of an index. Its integers may have no names.
-    checked = len(values) == 2 and isinstance(definitions.get(condition), And)
-    unnamed = ("index", "count") if checked else tuple(f"number {i}" for i, _ in enumerate(values))
+    is_index_and_count = len(values) == 2 and _is_check(condition, definitions)
+    unnamed = ("index", "count") if is_index_and_count else tuple(f"number {i}" for i, _ in enumerate(values))
     return tuple(_name(each, definitions) or name for each, name in zip(values, unnamed, strict=True)), values
+
+
+def _is_check(condition: Value, definitions: Mapping[Value, Op]) -> bool:
+    """Whether it is a check of an index: `index >= 0` and `index < count`, of one index."""
+    both = definitions.get(condition)
+    if not isinstance(both, And):
+        return False
+    start, end = definitions.get(both.x), definitions.get(both.y)
+    return isinstance(start, Ge) and isinstance(end, Lt) and start.x is end.x
 
 
 def _name(value: Value, definitions: Mapping[Value, Op]) -> str:
