@@ -132,7 +132,7 @@ def _encode_power(b: Any, format: FloatFormat, bits: Any, rounding: str) -> Any:
     up = b.select(normal, normal_up, subnormal_up)
     upward = rounding in (NEAREST_EVEN, POSITIVE_INF)
     code = b.add(exponent, b.zext(up, _I32)) if upward else exponent
-    top = (1 << format.exponent) - 2
+    top = (1 << format.exponent) - 2  # the exponent above it is NaN
     code = b.select(b.icmp_unsigned(">", code, _c(top)), _c(top), code)
     is_nan = b.icmp_unsigned(">", size, _c(_INFINITY))
     negative = b.and_(b.icmp_unsigned("!=", sign, _c(0)), b.icmp_unsigned("!=", size, _c(0)))  # but -0 is 0
