@@ -258,7 +258,7 @@ class Mut(Subscriptable):
         """
         outside_kernel("Mut.load")
 
-    def store(self, value: Tile) -> None:
+    def store(self, value: Tile | float) -> None:
         """Write this block's tile; elements past the edges of the tensor are dropped.
 
         Example:

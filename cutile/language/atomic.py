@@ -425,7 +425,7 @@ def atomic_cas_tko(
 @operation
 def atomic_red_view_tko(
     part: Any,
-    value: Tile,
+    value: Tile | float,
     index: tuple[Tile | int, ...] | int,
     mode: atomic,
     ordering: ordering = ordering.RELAXED,
@@ -437,7 +437,7 @@ def atomic_red_view_tko(
 
     Args:
         part: a `Mut`, or `y.partition_full_mut(shape)`.
-        value: a tile of the shape of `part`'s tiles, of the tensor's dtype.
+        value: a tile of the shape of `part`'s tiles, of the tensor's dtype; or a number.
         index: the tile's index, one integer per axis. It counts tiles from the tensor's start, not from this block's
             own tile.
         mode: as for `atomic_rmw_tko`.

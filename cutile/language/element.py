@@ -174,7 +174,7 @@ def load_gather_scatter_view_tko(
 @operation
 def store_gather_scatter_view_tko(
     view: GatherScatterView,
-    value: Tile,
+    value: Tile | float,
     index: tuple[Tile | int, ...],
     ordering: ordering = ordering.WEAK,
     scope: scope | None = None,

@@ -206,7 +206,7 @@ class MappedPartitionMut(Subscriptable):
         """
         outside_kernel("MappedPartitionMut.load")
 
-    def store(self, value: Tile, index: PartitionIndex | tuple[Any, ...]) -> Token:
+    def store(self, value: Tile | float, index: PartitionIndex | tuple[Any, ...]) -> Token:
         """Write the tile at a minted index.
 
         A tuple of components of a minted index does as well. Along OWNED axes any tile is allowed.

@@ -145,7 +145,7 @@ class PartitionMut(Partition):
         """
         outside_kernel("PartitionMut.store")
 
-    def store_index(self, value: Tile, index: PartitionIndex) -> Token:
+    def store_index(self, value: Tile | float, index: PartitionIndex) -> Token:
         """`store` at an index that a mapped partition minted.
 
         Example:

@@ -283,7 +283,7 @@ def load_strided_view_tko(
 @operation
 def store_view_tko(
     view: PartitionMut,
-    value: Tile,
+    value: Tile | float,
     index: _Index,
     ordering: ordering = ordering.WEAK,
     scope: scope = scope.DEVICE,
@@ -294,7 +294,7 @@ def store_view_tko(
 
     Args:
         view: a partition to write.
-        value: a tile of the shape of the view's tiles, of the tensor's dtype.
+        value: a tile of the shape of the view's tiles, of the tensor's dtype; or a number.
         index: the tile's index, which is checked.
         ordering: WEAK, RELAXED or RELEASE. With RELAXED and RELEASE each element is written on its own, and other tile
             blocks may load it meanwhile. An ACQUIRE load of an element that a RELEASE store wrote also sees all that
