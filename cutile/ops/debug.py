@@ -200,7 +200,7 @@ def subjects(condition: Value, definitions: Mapping[Value, Op]) -> tuple[tuple[s
 
 
 def _is_check(condition: Value, definitions: Mapping[Value, Op]) -> bool:
-    """Whether it is a check of an index: `index >= 0` and `index < count`, of one index."""
+    """Whether it is the check of one index: `index >= 0` and `index < count`."""
     both = definitions.get(condition)
     if not isinstance(both, And):
         return False
