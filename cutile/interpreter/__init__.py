@@ -1,7 +1,7 @@
 """Kernels as plain Python.
 
-The user's own function runs, tile block by tile block, on tiles that hold NumPy arrays.
+The author's own function runs, tile block by tile block, on tiles that hold NumPy arrays.
 
-Breakpoints, `print` and tracebacks are Python's. What an operation means is not written a second time: a call goes to
-the front end's handler, which checks it and says which operations it is, and the reference backend runs those at once.
+Breakpoints, `print` and tracebacks are Python's. The meaning of an operation is not written a second time here. A call
+goes to the front end's handler, which checks it and makes operations of it. The reference backend runs these at once.
 """

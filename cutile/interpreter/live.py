@@ -1,8 +1,8 @@
 """Live objects: the values of a kernel's names while it runs as plain Python.
 
 `EagerBuilder` runs operations as they are built; their results carry arrays. A `LiveTile` is a tile with its array. A
-`LiveObject` is any other object of the language, such as a tensor or a partition. Both hand operators, methods and
-attributes to the front end, which has their meaning.
+`LiveObject` is any other object of the language, such as a tensor or a partition. Both hold the front end's value of
+the object, its `_meaning`, and hand operators, methods and attributes to the front end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Array = np.ndarray[Any, Any]
 
 
 class EagerValue(Value):
-    """A value that is known: it holds its array."""
+    """A value of the IR that has been computed: it holds its array."""
 
     __slots__ = ("array",)
 
@@ -45,7 +45,7 @@ class EagerValue(Value):
 class _Arrays(MutableMapping[Value, Array]):
     """The arrays of values, for the walker.
 
-    An eager value has its array itself. The arrays of values in regions of operations are kept here.
+    An eager value holds its own array. Here are the arrays of values inside the regions of operations.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class _Arrays(MutableMapping[Value, Array]):
 class EagerBuilder(Builder):
     """Runs the operations of one tile block as they are built.
 
-    Regions are only built, and run with their operation.
+    Operations inside a region are only built. They run when the operation that has the region is added.
     """
 
     def __init__(self, parameters: Block, index: Grid, grid: Grid, watch: Watch | None) -> None:
@@ -79,7 +79,7 @@ class EagerBuilder(Builder):
         self._watch = watch
 
     def add(self, op: Op, name: str = "") -> Op:
-        """Check `op` and run it.
+        """Check `op`, and run it unless it is inside a region.
 
         Raises:
             KernelTypeError: the operands do not fit.
@@ -100,10 +100,17 @@ class EagerBuilder(Builder):
     def reach(self, tensor: Value, index: Sequence[Value], mask: Value | None, what: str, *, every: bool) -> None:
         """Check the indices of an access of elements.
 
+        Args:
+            tensor: the tensor.
+            index: one tile of integers for each axis.
+            mask: bools, where the access takes place; None for everywhere.
+            what: the access, for messages.
+            every: whether every index must be in the tensor; if not, one is enough.
+
         Raises:
-            OutOfBoundsError: none is in the tensor; or, where `every` one should be, one is not.
+            OutOfBoundsError: not every index is in the tensor, or none is.
         """
-        if self._watch is None or len(self.open_blocks) > 1:  # in a region, whose values have no arrays yet
+        if self._watch is None or len(self.open_blocks) > 1:  # values in a region have no arrays yet
             return
         values = self._walker.values
         active = None if mask is None else values[mask]
@@ -114,7 +121,7 @@ class EagerBuilder(Builder):
 class LiveObject:
     """Any object of the language but a tile: a tensor, a partition, pointers, a token.
 
-    It has operators, too: pointers move by `+`, a component of an index is an integer.
+    It has operators as well: pointers have `+`, and a component of a minted index is an integer.
     """
 
     __hash__ = object.__hash__
@@ -149,10 +156,10 @@ class LiveObject:
 
 
 class LiveTile(Tile):
-    """A tile that holds its elements; prints as NumPy prints them.
+    """A tile that holds its elements, and prints as NumPy prints them.
 
     Attributes:
-        array: the elements; not to be written to.
+        array: the elements; read only.
     """
 
     def __init__(self, session: Session, value: EagerValue) -> None:
@@ -161,13 +168,13 @@ class LiveTile(Tile):
 
     @property
     def array(self) -> Array:
-        """The elements as NumPy has them."""
+        """The elements, as an array of NumPy that is read only."""
         view = self._meaning.array.view()
         view.flags.writeable = False
         return view
 
     def __getattribute__(self, name: str) -> Any:
-        # Not `__getattr__`, which would not be called for the stubs on `Tile`: the front end has their meaning.
+        # Not `__getattr__`: Python would find the stubs of `Tile` first, but the front end has their meaning.
         if name.startswith("_") or name == "array":
             return object.__getattribute__(self, name)
         return object.__getattribute__(self, "_session").attribute(object.__getattribute__(self, "_meaning"), name)
@@ -195,7 +202,11 @@ class LiveTile(Tile):
         return int(self._scalar("an index"))
 
     def __int__(self) -> int:
-        return int(self._scalar("int()")) if self._meaning.tile.dtype.is_bool else self.__index__()
+        number = self._scalar("int()")
+        dtype = self._meaning.tile.dtype
+        if not dtype.is_bool and not dtype.is_integer:
+            raise ArgumentTypeError(f"int() of a scalar of {dtype}: use ct.i32(x)")
+        return int(number)
 
     def __float__(self) -> float:
         return float(self._scalar("float()"))
@@ -204,7 +215,7 @@ class LiveTile(Tile):
         if not spec or self._meaning.tile.is_scalar:
             return format(self._scalar("a format") if spec else str(self), spec)
         dtype = self._meaning.tile.dtype
-        if spec[-1] in "eEfgG" and dtype.is_integer:
+        if spec[-1] in "eEfgG" and dtype.is_integer:  # as Python does for an int
             return text_of(self.array.astype(np.float64), percent_format(spec, f64))
         return text_of(self.array, percent_format(spec, dtype))  # as compiled kernels print it
 
@@ -221,7 +232,7 @@ class LiveTile(Tile):
 
 
 def _has_own(value: Any, name: str) -> bool:
-    """Whether an object of the author's has a method, which Python then calls."""
+    """Whether an object's class, one of the author's, has a method for Python to call."""
     if isinstance(value, LiveTile | LiveObject):
         return False
     kind: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
@@ -274,7 +285,7 @@ for _live in (LiveTile, LiveObject):
 
 
 class _Singleton(type):
-    """The class of a class that stands for True or False in patterns."""
+    """Metaclass of a class that stands for True or False in patterns."""
 
     value: bool
 
@@ -287,7 +298,7 @@ class _Singleton(type):
 class IsTrue(metaclass=_Singleton):
     """`case IsTrue():` in place of `case True:`.
 
-    Python's pattern asks for the object True, which no live scalar is.
+    Python's pattern compares with the object True, and no live scalar is that object.
     """
 
     value = True
@@ -300,7 +311,7 @@ class IsFalse(metaclass=_Singleton):
 
 
 def is_same(left: Any, right: Any) -> bool:
-    """`left is right`, which the front end refuses of tiles."""
+    """`left is right`, which the front end refuses for tiles."""
     return _identity(ast.Is, left, right)
 
 
@@ -312,7 +323,7 @@ _BY_NAME = {kind.__name__: compare for kind, compare in COMPARISONS.items()}
 
 
 def chained(left: Any, name: str, right: Callable[[], Any], *rest: Any) -> Any:
-    """`left < right() < ...`: of tiles element by element, as the front end has it."""
+    """`left < right() < ...`; of tiles element by element, as in a compiled kernel."""
     middle = right()
     outcome = _BY_NAME[name](left, middle)
     if not rest:
@@ -350,7 +361,7 @@ def to_meaning(live: Any) -> Any:
     """The front end's value of a live object; other objects as they are."""
     if isinstance(live, LiveTile | LiveObject):
         return live._meaning  # pyright: ignore[reportPrivateUsage]
-    if type(live) in (tuple, list):  # a kernel has tuples only, however they are written
+    if type(live) in (tuple, list):  # to the front end a list is a tuple
         return tuple(to_meaning(each) for each in live)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     if isinstance(live, types.FunctionType):
         return getattr(live, "of_python", live)

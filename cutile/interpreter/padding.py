@@ -1,13 +1,13 @@
 """Padding that counts: elements past a tensor's edge that change a reduction.
 
-A load gives zeros, or another number, past the edges of its tensor. Zeros do not change a sum of loaded elements. If
-the kernel subtracts a mean first, the padding is no longer zero, and it does. So a loaded tile carries a mask of its
-padding here, and tiles computed from it inherit the mask. A reduction, scan or product runs a second time with its
-identity in place of padding. Both results must agree, unless no folded element is a tensor's: rows past the last one
-are padding, and constants that a mask has put among them.
+A load gives zeros, or another number, past the edges of its tensor. Zeros do not change a sum of loaded elements. But
+if the kernel subtracts a mean first, the padding is no longer zero, and changes the sum. So a loaded tile carries a
+mask of its padding here, and tiles computed from it inherit the mask. A reduction, scan or product runs a second time
+with its identity in place of padding. Both results must agree. Results that depend on no element of a tensor are
+exempt: a row past a tensor's last one has only padding, and constants that a mask has put there.
 
-Zeros do not change a sum, but a mean: a sum over a tile with padding must not be divided by the number of the tile's
-elements.
+Zeros do not change a sum, but they change a mean: a sum over a tile with padding must not be divided by the number of
+the tile's elements.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Padded:
     Attributes:
         mask: true for these elements.
         tensors: the names of the tensors that were loaded.
-        constant: true for the elements that depend on no tensor, as those that a mask has replaced.
+        constant: true for the elements that depend on no tensor, such as those that a mask has replaced.
     """
 
     mask: Array
@@ -59,11 +59,11 @@ class Padded:
 
 @dataclass(frozen=True)
 class Summed:
-    """A sum of elements some of which are padding.
+    """A sum of elements, some of which are padding.
 
     Attributes:
         count: how many elements were added up, padding included.
-        mixed: whether elements of a tensor were added up with padding.
+        mixed: whether one sum has both elements of a tensor and padding.
         tensors: the names of the tensors that were loaded.
     """
 
@@ -79,7 +79,7 @@ class Padding:
         self._of: dict[int, Padded] = {}  # by the value's `id`, which no other value gets while `_alive` holds it
         self._sums: dict[int, Summed] = {}  # likewise
         self._elements: set[int] = set()  # likewise: the values that depend on elements of memory
-        self._lanes: dict[int, frozenset[str]] = {}  # likewise: the tensors that have an element in each place
+        self._lanes: dict[int, frozenset[str]] = {}  # likewise: the tensors with an element in each place of a tile
         self._alive: list[Value] = []
         self._warned: set[tuple[str, int, int]] = set()
 
@@ -121,7 +121,7 @@ class Padding:
     def _follow_lanes(self, op: Op) -> None:
         """Note the tensors whose elements a result has, each in its own place.
 
-        Sums that a loop carries are such results.
+        Sums that a loop carries are such results. That of a broadcast is not: one element is in many places.
         """
         names = frozenset[str]().union(*(self._lanes.get(id(operand), ()) for operand in op.operands))
         moves = isinstance(op, _MOVES) and not isinstance(op, Broadcast)
@@ -136,8 +136,8 @@ class Padding:
         marks: dict[Value, Array] = {}
         for operand in _moved(op):
             padded = self._of.get(id(operand))
-            without = np.full(operand.tile.shape, id(operand) not in self._elements)
-            marks[operand] = without if padded is None else padded.constant
+            unpadded = np.full(operand.tile.shape, id(operand) not in self._elements)
+            marks[operand] = unpadded if padded is None else padded.constant
         if isinstance(op, Select):
             condition, x, y = (marks[each] for each in op.operands)
             choice: Array = walker.values[op.condition]
@@ -148,7 +148,7 @@ class Padding:
         return np.logical_and.reduce(list(marks.values()))
 
     def _add_up(self, op: ReduceSum, padded: Padded, names: frozenset[str]) -> None:
-        """Note the number of elements of a sum."""
+        """Note how many elements a sum has."""
         before = self._sums.get(id(op.x), Summed(1, False, names))
         mixed = bool((padded.mask.any(axis=op.axis) & ~padded.mask.all(axis=op.axis)).any())
         count = before.count * op.x.tile.shape[op.axis]
@@ -156,7 +156,7 @@ class Padding:
         self._alive.append(op.result)
 
     def _follow_sums(self, op: Op, walker: Walker) -> None:
-        """Follow sums to where they are divided; warn of means that count padding."""
+        """Follow sums to their divisions; warn of means that count padding."""
         total = self._sums.get(id(op.operands[0])) if op.operands else None
         if total is None:
             return
@@ -227,20 +227,21 @@ class Padding:
         """Where padding leaves a sum of the same tensor's elements as it was.
 
         A loop over tiles adds up elements in each place of a tile, and its last tile adds padding to some of the sums.
-        These are sums of elements still.
+        Where the padding changes nothing, these are still sums of elements.
         """
         unchanged = np.zeros(op.result.tile.shape, np.bool_)
+        # Either operand may be the sum; of a difference, only the left one.
         for padding, total in ((op.y, op.x), (op.x, op.y))[: 1 if isinstance(op, Sub) else 2]:
             padded = operands.get(padding)
             if padded is None or not padded.tensors <= self._lanes.get(id(total), frozenset()):
                 continue
-            before, behind = walker.values[total], walker.values[op.result]
-            same = (before == behind) | ((before != before) & (behind != behind))
+            before, after = walker.values[total], walker.values[op.result]
+            same = (before == after) | ((before != before) & (after != after))
             unchanged |= padded.mask & same & (~operands[total].mask if total in operands else True)
         return unchanged
 
     def _in_order(self, op: Sort | TopK, padded: Padded, walker: Walker) -> Sequence[Array]:
-        """The mask of tiles in order.
+        """The masks of the sorted elements and of their places.
 
         Warn where padding comes before an element of the tensor.
         """
@@ -260,7 +261,7 @@ class Padding:
     def _compare(
         self, op: Op, real: Array, operands: Mapping[Value, Padded], walker: Walker, names: frozenset[str]
     ) -> None:
-        """Warn where results differ once padding is replaced by identities."""
+        """Warn where results differ after padding is replaced by identities."""
         if not operands or not real.any():
             return
         # NumPy rounds sums and products by the order in which their operands lie in memory, so both runs read copies.
@@ -329,12 +330,12 @@ def _any_padding(operands: Mapping[Value, Padded]) -> Array:
 
 
 def _moved(op: Op) -> Sequence[Value]:
-    """The operands whose elements an operation passes on. An index is none."""
+    """The operands whose elements an operation passes on, so without indices."""
     return [op.x] if isinstance(op, Extract) else op.operands
 
 
 def _without_elements(mask: Array, axis: int, operands: Mapping[Value, Padded]) -> Array:
-    """Where all along an axis is padding, or depends on no tensor."""
+    """Where all elements along an axis are padding, or depend on no tensor."""
     constant = np.logical_and.reduce([each.constant for each in operands.values()])
     return np.asarray((mask | constant).all(axis=axis))
 
@@ -345,9 +346,9 @@ def _is_by_element(op: Op) -> bool:
 
 
 def _products_of_elements(op: Mma, operands: Mapping[Value, Padded], walker: Walker) -> tuple[Array, Array]:
-    """Elements of a product with a term free of padding, and others with padding.
+    """Masks of a product: elements with a term free of padding; others with padding.
 
-    Zeros that a mask has put among padding are no terms: they add nothing, whatever they are multiplied by.
+    Zeros that a mask has put in place of padding are no terms: they add nothing, whatever they are multiplied by.
     """
     masks: list[Array] = []
     terms: list[Array] = []
@@ -363,7 +364,7 @@ def _products_of_elements(op: Mma, operands: Mapping[Value, Padded], walker: Wal
 
 
 def _identity(op: Op, value: Value) -> Any:
-    """The number that changes no result in place of an operand's element."""
+    """The number that changes no result where it replaces an operand's element."""
     if isinstance(op, Folding):
         return op.identities[op.tiles.index(value)]
     if isinstance(op, ReduceMax | ReduceMin):

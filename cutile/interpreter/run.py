@@ -49,7 +49,7 @@ from cutile.tile import live
 
 
 class Interpreted:
-    """A kernel specialized, to be run as plain Python.
+    """A specialized kernel that runs as plain Python.
 
     Args:
         function: the Python function.
@@ -57,7 +57,7 @@ class Interpreted:
         types: the type of each parameter.
         generics: the values of the generics.
         pointers: the parameters that are pointers, with the dtypes that they lead to.
-        arrangement: the arguments that are groups of launch parameters, or constants.
+        arrangement: the kernel's arguments that are groups of launch parameters, or constants.
         unsafe: whether the kernel may use raw pointers, which nothing checks.
 
     Attributes:
@@ -96,15 +96,15 @@ class Interpreted:
         Args:
             grid: the logical grid.
             numbers: one per parameter; addresses must be of memory that the CPU reaches.
-            written: by parameter, for tensors with elements that were never written: one bool per element, flat, true
-                for written ones; the run updates it. None checks nothing.
+            written: by parameter, for tensors with elements that were never written: a flat array with one bool per
+                element, true for written ones. The run updates it. None for a run without checks.
             addresses: gives the address of a device variable in the CPU's memory; called when the kernel uses one.
 
         Raises:
             KernelError: an operation's operands do not fit; shows the line.
-            RaceError: two blocks use an element, and one writes it.
-            UninitialisedReadError: an element is read that nothing wrote.
-            OutOfBoundsError: an access outside of a tensor.
+            RaceError: two blocks use the same element, and one writes it.
+            UninitialisedReadError: an element is read that nothing has written.
+            OutOfBoundsError: an access is outside of a tensor.
         """
         bound = bind_parameters(self._program, self.parameters, numbers)
         arrays = {value.name: bound[value] for value in self._program.parameters}
@@ -156,13 +156,13 @@ class Interpreted:
 
 
 class LiveCaptures(Captures):
-    """Captured names of the functions that an interpreted kernel has compiled.
+    """Names that a function of the author captures from around it.
 
-    They may hold live tiles.
+    They may hold live tiles. The front end compiles such functions for `reduce` and `scan` also in interpreted kernels.
     """
 
     def name(self, function: Callable[..., Any], name: str) -> Any:
-        """The value of a name around a function; of a live tile, the front end's value."""
+        """The value of a captured name; for a live tile, the front end's value."""
         return to_meaning(super().name(function, name))
 
 
@@ -172,7 +172,11 @@ _PACKAGE = __name__.partition(".")[0]
 class LiveCopies:
     """Copies of functions with `replaced` in place of Python's builtins.
 
-    The helpers that a function names are copied, too. Copies leave the user's own functions as they are.
+    The helpers that a function names are copied, too. Copies leave the author's own functions as they are.
+
+    Args:
+        generics: the values of the generics, which are free variables of the kernel's function.
+        replaced: the replacements, by the builtins' names.
     """
 
     def __init__(self, generics: Mapping[str, Any], replaced: Mapping[str, Any]) -> None:
@@ -184,11 +188,11 @@ class LiveCopies:
         self._switches: dict[Any, Any] = {}
 
     def copy(self, function: Any, source: FunctionSource | None = None) -> Any:
-        """The copy of one function; made once, since functions may call each other.
+        """The copy of a function; made once, since functions may call each other.
 
         Args:
             function: the function.
-            source: its source; by default it is looked for.
+            source: its source; None to look for it.
         """
         if function in self._copies:
             return self._copies[function]
@@ -199,7 +203,7 @@ class LiveCopies:
         closure = tuple(self._cell(name, cells[name]) for name in code.co_freevars)
         copy = types.FunctionType(code, scope, function.__name__, function.__defaults__, closure)
         copy.__kwdefaults__ = function.__kwdefaults__
-        self._copies[function] = copy  # before its helpers are copied, which may name it
+        self._copies[function] = copy  # before the copies of its helpers, which may name it
         scope.update({name: value for name, value in function.__globals__.items() if name != "__builtins__"})
         for name in _names(code) & scope.keys():
             scope[name] = self.outside(scope[name])
@@ -210,18 +214,18 @@ class LiveCopies:
             return types.CellType(self._generics[name])
         try:
             return types.CellType(self.outside(cell.cell_contents))
-        except ValueError:  # not yet assigned: the user's own cell raises when it is read
+        except ValueError:  # not yet assigned: the function's own cell raises when it is read
             return cell
 
     def outside(self, value: Any) -> Any:
-        """The replacement of a value that a copied function reads from outside."""
+        """The replacement for a value that a copied function reads from outside."""
         if isinstance(value, types.BuiltinFunctionType):
             return self._replaced.get(value, value)  # a builtin under another name, such as `biggest = max`
         inner = wrapped_by_cache(value)
         if inner is not None:
             return value if is_computed(value) else self.copy(inner)
-        is_users = isinstance(value, types.FunctionType) and not hasattr(value, "__cutile__")
-        if not is_users or (value.__module__ or "").startswith(_PACKAGE):
+        is_of_author = isinstance(value, types.FunctionType) and not hasattr(value, "__cutile__")
+        if not is_of_author or (value.__module__ or "").startswith(_PACKAGE):
             return value
         return self._either(value) if is_computed(value) else self.copy(value)
 
@@ -239,20 +243,22 @@ class LiveCopies:
         return self._switches[function]
 
 
-_IS, _IS_NOT, _TRUE, _FALSE = "is", "is not", "case True", "case False"  # no text has a variable of such a name
+# Names of globals in the copies. They are no identifiers, so no source text can have a variable of such a name.
+_IS, _IS_NOT, _TRUE, _FALSE = "is", "is not", "case True", "case False"
 _CHAIN = "a < b < c"
 _IDENTITIES: dict[str, Any] = {_IS: is_same, _IS_NOT: is_other, _TRUE: IsTrue, _FALSE: IsFalse, _CHAIN: chained}
 _IS_OP, _COPY, _COMPARE_OP = (dis.opmap[name] for name in ("IS_OP", "COPY", "COMPARE_OP"))
 
-# By function, with the code that the other one was made of: `function.__code__` may be assigned.
+# By function: its code, and the code for interpretation that was made of it. The first one shows whether
+# `function.__code__` has been assigned since.
 _live_codes: weakref.WeakKeyDictionary[Any, tuple[types.CodeType, types.CodeType]] = weakref.WeakKeyDictionary()
 
 
 def _live_code(function: Any, source: FunctionSource | None) -> types.CodeType:
-    """A function's code, with `_IDENTITIES` in place of syntax.
+    """A function's code, with calls of `_IDENTITIES` in place of syntax.
 
-    No class says what `is`, `case True:` and `case False:` mean: Python compares objects. In `a < b < c` it asks the
-    first comparison for its truth.
+    A class cannot define `is`, `case True:` and `case False:`: Python compares objects. Nor `a < b < c`: Python asks
+    the first comparison for its truth.
     """
     code: types.CodeType = function.__code__
     entry = _live_codes.get(function)
@@ -263,15 +269,16 @@ def _live_code(function: Any, source: FunctionSource | None) -> types.CodeType:
 
 def _has_identities(code: types.CodeType) -> bool:
     inner_codes = (each for each in code.co_consts if isinstance(each, types.CodeType))
-    instructions = code.co_code[::2]  # each has two bytes, of which the first is its number
-    is_found = _IS_OP in instructions or bytes((_COPY, _COMPARE_OP)) in instructions  # a chain keeps its middle
-    return is_found or any(map(_has_identities, inner_codes))
+    opcodes = code.co_code[::2]  # an instruction has two bytes, of which the first is its opcode
+    # A chain of comparisons copies its middle operand, for the second comparison, just before the first one.
+    is_affected = _IS_OP in opcodes or bytes((_COPY, _COMPARE_OP)) in opcodes
+    return is_affected or any(map(_has_identities, inner_codes))
 
 
 def _without_identities(function: Any, source: FunctionSource | None) -> types.CodeType:
     try:
         source = source or source_of(function)
-    except KernelSyntaxError:  # no kernel can call it but with constants, of which Python's own code is right
+    except KernelSyntaxError:  # without source, a kernel can call it only with constants: Python's own code is right
         return function.__code__
     replacement = _Identities()
     tree = replacement.visit(copy.deepcopy(source.tree))
@@ -281,7 +288,7 @@ def _without_identities(function: Any, source: FunctionSource | None) -> types.C
 class _Identities(ast.NodeTransformer):
     """Replaces `is`, `case True:`, `case False:` and chains of comparisons.
 
-    A question for None stays: no tile is None.
+    `is None` and `is not None` stay: no tile is None.
 
     Attributes:
         count: how many were replaced.
@@ -305,7 +312,7 @@ class _Identities(ast.NodeTransformer):
     def _chain(self, node: ast.Compare) -> ast.expr:
         """`chained(a, "Lt", lambda: b, "Lt", lambda: c)`, for `a < b < c`."""
         if any(isinstance(each, ast.NamedExpr) for each in ast.walk(node)):
-            return node  # it would assign a variable of the lambda
+            return node  # `:=` would assign a variable of the lambda, not of the function
         self.count += 1
         nothing = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[], defaults=[])
         arguments: list[ast.expr] = [node.left]

@@ -1,7 +1,7 @@
 """The session of one tile block: the language's meaning while it runs.
 
-A `for` statement over `range` is a loop of the kernel, which counts by tiles. Elsewhere a compiled kernel takes `range`
-for a tuple of constants:
+A `for` statement over `range` is a loop of the kernel, whose variable is a tile. Elsewhere a compiled kernel takes
+`range` for a tuple of constants:
 
     [t[i] for i in range(3)]   sum(range(4))   zip(range(2), tiles)   [*range(3)]
 
@@ -41,12 +41,17 @@ from cutile.ir import TileType, Value
 from cutile.language.variable import DeviceVariable
 
 _Place = tuple[int, int, int, int]
+"""First line and column, last line and column, as in a node of syntax."""
 _TUPLE_FUNCTIONS = {"all", "any", "enumerate", "list", "reversed", "set", "sorted", "sum", "tuple", "zip"}
 """Functions of Python over items that are known when a kernel is compiled."""
 
 
 def is_constant_range(depth: int) -> bool:
-    """Whether the running call of `range`, `depth` frames above, is of constants."""
+    """Whether a call of `range` stands where a compiled kernel takes it for constants.
+
+    Args:
+        depth: the number of frames between this function and the one in whose text the call stands.
+    """
     frame = sys._getframe(depth + 1)  # pyright: ignore[reportPrivateUsage]
     code = frame.f_code
     line, end_line, column, end = list(code.co_positions())[frame.f_lasti // 2]  # an instruction has two bytes
@@ -55,7 +60,7 @@ def is_constant_range(depth: int) -> bool:
 
 @functools.lru_cache(maxsize=8)
 def _places(text: str) -> frozenset[_Place]:
-    """The places of calls whose result is a tuple of constants if they call `range`."""
+    """The places in which a call of `range` makes a tuple of constants."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
@@ -86,19 +91,19 @@ class LiveFrame(Frame):
     """A frame whose places are lines of the running function, not nodes of its syntax.
 
     Attributes:
-        addresses: where the device's variables are, in memory that the CPU reaches.
+        addresses: gives the address of a device variable, in memory that the CPU reaches.
     """
 
     addresses: Callable[[DeviceVariable], int] = _no_variables
 
     def address_of(self, variable: DeviceVariable) -> Value:
-        """The address as a value: an interpreted kernel needs no parameter for it."""
+        """The address as a computed value; a compiled kernel has a parameter for it."""
         return EagerValue(TileType(u64), np.array(self.addresses(variable), np.uint64), variable.__class__.__name__)
 
     def reach(self, tensor: Value, index: Sequence[Value], mask: Value | None, what: str, *, every: bool) -> None:
-        """Check the indices here.
+        """Check the indices of an access, as `EagerBuilder.reach` does.
 
-        The operations made of them have addresses and a mask only.
+        It happens here, since the operations of the access no longer have indices, but addresses and a mask.
         """
         builder = self.builder
         if isinstance(builder, EagerBuilder):
@@ -110,14 +115,14 @@ class LiveFrame(Frame):
         return current_place()
 
 
-_NOWHERE = ast.Pass()  # the front end wants a node of syntax; `LiveFrame.locate` does not look at it
+_NOWHERE = ast.Pass()  # the front end needs a node of syntax; `LiveFrame.locate` ignores it
 
 
 class Session:
-    """The language, live, for one tile block.
+    """The kernel language while one tile block runs.
 
     Args:
-        frame: the front end's state; its builder runs what it is given.
+        frame: the front end's state; its builder runs each operation at once.
     """
 
     def __init__(self, frame: LiveFrame) -> None:
@@ -129,15 +134,15 @@ class Session:
             yield self._frame
 
     def operation(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """A call of one of the language's functions."""
+        """Call one of the language's functions."""
         return self.call_value(function, args, kwargs)
 
     def method(self, owner: Any, name: str, args: Sequence[Any]) -> Any:
-        """A call of a method of a variable of the device."""
+        """Call a method of a device variable."""
         return self.call_value(Method(owner, name), args, {})
 
     def call_value(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """A call of a function, bound method or builtin that the front end handles."""
+        """Call a function, bound method or builtin that the front end handles."""
         handler = handler_of(function)
         with self._here() as frame:
             if handler is None:
@@ -183,13 +188,13 @@ class Session:
             return self.truth(is_singleton(frame, value, constant, _NOWHERE))
 
     def iterate(self, meaning: Any) -> Iterator[Any]:
-        """What a `for` loop over `meaning` goes through."""
+        """The live values of the variable of a `for` loop over `meaning`."""
         if not isinstance(meaning, Range):
             with self._here() as frame:
                 frame.type_error(f"a loop over {describe(meaning)}")
         bounds = [int(each.array) if isinstance(each, EagerValue) else int(each) for each in _bounds(meaning)]
         if bounds[2] == 0:
-            return  # as a compiled loop does, which cannot raise Python's error
+            return  # no iterations, as in a compiled loop, which cannot raise Python's error
         dtypes = [each.tile.dtype for each in _bounds(meaning) if isinstance(each, Value)]
         interval = counted(*(interval_of(self._frame, each) for each in _bounds(meaning)))
         # Where the dtypes differ, an i32 becomes the other one, as in a compiled loop.
@@ -206,7 +211,7 @@ class Session:
     def builtins(self) -> dict[str, Callable[..., Any]]:
         """Python's functions with another meaning on tiles, such as `min` and `max`.
 
-        Of its classes, `range` alone is among them.
+        Of Python's classes only `range` is replaced: `isinstance(x, int)` needs the class itself.
         """
         return {
             function.__name__: self._builtin(function)
@@ -224,7 +229,7 @@ class Session:
             return self.call_value(function, args, kwargs) if is_live else function(*args, **kwargs)
 
         either.__name__ = function.__name__
-        either.of_python = function  # type: ignore[attr-defined]  # the front end has its own meaning of it
+        either.of_python = function  # type: ignore[attr-defined]  # where a kernel passes it on, as to `reduce`
         return either
 
 
@@ -234,10 +239,11 @@ def _bounds(meaning: Range) -> tuple[Any, Any, Any]:
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent)
 _HIDDEN = (_PACKAGE, str(Path(linecache.__file__).parent / "contextlib.py"))
+"""Beginnings of files whose frames are not the kernel's: this package, and `contextlib`, which runs `Session._here`."""
 
 
 def current_place() -> Location:
-    """The line of the kernel that is being run, with the columns of the expression."""
+    """The line of the kernel that runs now, with the columns of the expression."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_HIDDEN):
         frame = frame.f_back
@@ -261,7 +267,7 @@ def misspelt_names() -> Generator[None]:
         last = error.__traceback__
         while last.tb_next is not None:
             last = last.tb_next
-        if last.tb_frame.f_code.co_filename.startswith(_HIDDEN):  # a fault of this package
+        if last.tb_frame.f_code.co_filename.startswith(_HIDDEN):  # a defect of this package
             raise
         guesses = closest(error.name, [*last.tb_frame.f_locals, *last.tb_frame.f_globals])
         remedy = f"Did you mean {guesses[0]!r}?" if guesses else "Define it before, or import it."
@@ -272,7 +278,7 @@ def misspelt_names() -> Generator[None]:
             raise
         trace, kernel_trace = error.__traceback__, error.__traceback__
         while trace is not None:
-            if not trace.tb_frame.f_code.co_filename.startswith(_HIDDEN):  # nor a module's own __getattr__
+            if not trace.tb_frame.f_code.co_filename.startswith(_HIDDEN):  # not the `__getattr__` of this package
                 kernel_trace = trace
             trace = trace.tb_next
         assert kernel_trace is not None, "it was raised in the kernel"

@@ -2,12 +2,13 @@
 
 They are races, reads of unwritten elements, accesses outside a tensor, and false identities.
 
-Blocks run one after the other here, but nothing orders them on a device. So it is a race when two blocks use an element
-and one of them writes it, whatever their order here. It is none if both accesses are atomic, or if the second block has
-acquired what the first one released. Every element remembers its last user, the kind of access and the line.
+Blocks run one after the other here, but nothing orders them on a device. So it is a race when two blocks use the same
+element and one of them writes it, whatever their order here. It is none if both accesses are atomic, or if the second
+block has acquired what the first one released. For each element and each kind of access, the last block and line are
+remembered.
 
-To find the elements of an access, the operation runs a second time: a load over a tensor of element numbers, a store of
-ones into a tensor of zeros. The elements of an access by address are looked up.
+To find the elements of an access, the operation runs a second time: a load from a tensor of element numbers, or a store
+of ones to a tensor of zeros. The elements of an access by address are looked up.
 
 An identity of a fold must change no element: one target begins with it, another pads with it, a third never uses it.
 """
@@ -33,33 +34,33 @@ from cutile.ops.reduce import Folding
 
 # -- the last accesses of each element ------------------------------------------------------------
 #
-# Memory is a tensor's (`Elements`), or lies outside of all tensors (`RawMemory`). Both count elements from 0.
+# Memory belongs to a tensor (`Elements`), or lies outside of all tensors (`RawMemory`). Both number elements from 0.
 
 Array = np.ndarray[Any, Any]
 
 
 class AccessKind(NamedTuple):
-    """What an access does to an element.
+    """The kind of an access to an element.
 
     Attributes:
         writes: whether it writes.
-        strong: whether it is ordered other than weakly, as an atomic update is.
+        strong: whether its ordering is not WEAK; atomic updates are strong.
     """
 
     writes: bool
     strong: bool
 
 
-NOBODY, SEVERAL = 0, -1
+NOBODY, SEVERAL = 0, -1  # in place of a block's number
 ACCESS_KINDS = tuple(AccessKind(writes, strong) for strong in (False, True) for writes in (False, True))
 
 
 class History(ABC):
-    """The last access of each element, of each kind.
+    """The last access of each kind to each element.
 
     Attributes:
-        blocks: the numbers, from 1, of the blocks that made it; or `NOBODY`, or `SEVERAL` blocks.
-        places: the lines that made it, as indices into `Watch._places`.
+        blocks: by kind, for each element the number (from 1) of the block that made it; `NOBODY`; or `SEVERAL` blocks.
+        places: by kind, for each element the line that made it, as an index into `Watch._places`.
     """
 
     def __init__(self, size: int) -> None:
@@ -82,9 +83,9 @@ class Elements(History):
     """The accesses of a tensor's elements.
 
     Args:
-        tensor: the name.
+        tensor: the name of the tensor.
         array: the elements.
-        written: whether an element was ever written, by element.
+        written: one bool per element: whether it was ever written.
     """
 
     def __init__(self, tensor: str, array: Array, written: Array) -> None:
@@ -126,7 +127,7 @@ class Elements(History):
 
 
 class RawMemory(History):
-    """Memory that raw addresses lead to, outside of all tensors."""
+    """Memory outside of all tensors, reached by raw addresses; each is an element."""
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -138,10 +139,10 @@ class RawMemory(History):
         for address in addresses:
             if self._numbers.setdefault(address, len(self._addresses)) == len(self._addresses):
                 self._addresses.append(address)
-        num_new = len(self._addresses) - self.blocks[ACCESS_KINDS[0]].size
-        if num_new:
-            # As much again, so that appending one by one takes linear time.
-            room = np.zeros(num_new + len(self._addresses), np.int32)
+        missing = len(self._addresses) - self.blocks[ACCESS_KINDS[0]].size
+        if missing > 0:
+            # Twice as many as there are addresses, so that new addresses one by one take linear time.
+            room = np.zeros(missing + len(self._addresses), np.int32)
             for table in (self.blocks, self.places):
                 table.update({kind: np.append(table[kind], room) for kind in ACCESS_KINDS})
         return np.array([self._numbers[address] for address in addresses], np.int64)
@@ -168,14 +169,15 @@ class Watch:
 
     Args:
         arrays: the tensors, by the names of their parameters.
-        written: by name, for tensors with elements that were never written: true for written ones. Updated by writes.
+        written: by name, for tensors with elements that were never written: one bool per element, true for written
+            ones. Writes update it.
     """
 
     def __init__(self, arrays: Mapping[str, Array], written: Mapping[str, Array]) -> None:
         self._places: list[Location | None] = []
         self._block = 1
         self._index: Grid = (0, 0, 0)
-        self._blocks: list[Grid] = [(0, 0, 0)]
+        self._blocks: list[Grid] = [(0, 0, 0)]  # by number, which begins with 1: the first entry is none
         self._elements = {
             name: Elements(name, array, written[name] if name in written else np.ones(array.size, np.bool_))
             for name, array in arrays.items()
@@ -186,9 +188,9 @@ class Watch:
         """The tensor of the load that is about to run, and the mask of its padding."""
         self.padding = Padding()
         self._before: dict[int, int] = {}
-        """By another block, the last of its places whose access is ordered before what this block does now."""
+        """By the number of another block: the last of its places that is ordered before this block's next access."""
         self._released: dict[int, dict[int, int]] = {}
-        """By address, the entries that an acquire of the word there adds to `_before`."""
+        """By address: the entries that an acquire of the word there adds to `_before`."""
 
     def enter(self, index: Grid) -> None:
         """Begin the tile block at `index`."""
@@ -212,7 +214,7 @@ class Watch:
         """Check the indices of an access of single elements, one array for each axis.
 
         Raises:
-            OutOfBoundsError: none is in the tensor; or, where `every` one should be, one is not.
+            OutOfBoundsError: with `every`, an index is outside of the tensor; else, all of them are.
         """
         lanes = np.broadcast_shapes(*(each.shape for each in index), () if mask is None else mask.shape)
         places = [np.broadcast_to(each, lanes).astype(np.int64) for each in index]
@@ -268,7 +270,7 @@ class Watch:
         array = walker.values[tensor]
         elements = self._elements.get(tensor.name)
         is_parameter = elements is not None and elements.array is array
-        if elements is None or not is_parameter:  # the kernel made the tensor of an address
+        if elements is None or not is_parameter:  # a tensor that the kernel made of an address
             elements = Elements(tensor.name, array, np.ones(array.size, np.bool_))
         writes = op.effect_of is Effect.WRITE
         if writes:
@@ -298,7 +300,7 @@ class Watch:
         values = walker.values
         size = (op.pad if isinstance(op, LoadPointer) else op.value).tile.dtype.bits // 8
         where = np.asarray(values[op.pointers], np.uint64)[values[op.mask]].astype(np.int64).ravel()
-        strong = op.order != "weak" and op.scope != "tile_block"  # a scope of one tile block orders no two blocks
+        strong = op.order != "weak" and op.scope != "tile_block"  # the scope of one tile block orders no two blocks
         updates = isinstance(op, AtomicRmw | AtomicCas)
         if strong and op.order in ("acquire", "acq_rel"):
             for address in where.tolist():
@@ -316,22 +318,25 @@ class Watch:
             self._before[block] = max(place, self._before.get(block, -1))
 
     def _release(self, address: int, *, releases: bool, keeps: bool) -> None:
-        """Note a strong write: a release hands on the order of this block.
+        """Note a strong write to the word at an address.
 
-        An update (`keeps`) also hands on what other blocks have released there: it continues their release sequences.
+        Args:
+            address: the address.
+            releases: whether it is a release. An acquire of the word then orders this block's accesses so far.
+            keeps: whether it is an update, which continues the release sequences of other blocks' writes to the word.
         """
         entries = dict(self._released.get(address, {})) if keeps else {}
         if releases:
             own_entries = {**self._before, self._block: len(self._places) - 1}
             for block, place in own_entries.items():
                 entries[block] = max(place, entries.get(block, -1))
-            self._places.append(None)  # what comes next is at a later place, also on the same line
+            self._places.append(None)  # so that the next access is at a later place, even if on the same line
         self._released[address] = entries
 
     def _touch_addresses(self, op: Op, where: Array, size: int, kind: AccessKind, *, reads: bool) -> None:
         """Check an access of `size` bytes at each address.
 
-        Where a tensor holds the address, it is an access of the tensor's elements.
+        At an address inside of a tensor it is an access of the tensor's elements.
         """
         for elements in self._elements.values():
             if not where.size:
@@ -346,7 +351,7 @@ class Watch:
         if where.size:
             self._touch(op, self._raw_memory, np.unique(self._raw_memory.at(where.tolist())), kind, reads=False)
 
-    # -- what an access may not do ----------------------------------------------------------------
+    # -- faults of an access ----------------------------------------------------------------------
 
     def _touch(self, op: Op, history: History, touched: Array, kind: AccessKind, *, reads: bool) -> None:
         if reads and isinstance(history, Elements) and not history.written[touched].all():
@@ -378,7 +383,7 @@ class Watch:
     def _comes_after(self, block: int, places: Array) -> Array:
         """Whether accesses of a block at these places are ordered before this block's.
 
-        `SEVERAL` stands for unknown blocks. They are, if all blocks that ran before this one are ordered before it.
+        For `SEVERAL`, unknown blocks, the answer is whether all blocks that ran before this one are ordered before it.
         """
         if block == SEVERAL:
             return np.full(places.shape, all(each in self._before for each in range(1, self._block)))
@@ -401,9 +406,9 @@ class Watch:
 
 
 def _loaded(op: Op, tensor: Value, elements: Elements, walker: Walker) -> tuple[Array, Array]:
-    """The elements that a load takes, and the mask of its tile's padding.
+    """The elements that a load reads, and the mask of its tile's padding.
 
-    The elements are numbered from 1 here, so that padding by 0 stands for no element.
+    The elements are numbered from 1 here, so that padding by 0 is no element's number.
     """
     numbers = np.arange(1, elements.written.size + 1, dtype=np.float64).reshape(elements.shape)
     (numbers_loaded, *_) = walker.with_values(Replaced(walker.values, {tensor: numbers})).operation(op)
@@ -425,7 +430,7 @@ def _stored(op: Op, tensor: Value, elements: Elements, walker: Walker) -> Array:
 
 
 _MAX_ROUNDING = 1e-2
-"""Share of the largest element by which a rounding function may be off. A false identity is mostly off by more."""
+"""Tolerance for functions that round, relative to the largest element. A false identity is mostly off by more."""
 
 
 def check_identity(op: Folding, walker: Walker) -> None:

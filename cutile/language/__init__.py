@@ -1,9 +1,7 @@
-"""What a kernel's author writes.
+"""The kernel language for its users: annotations, and the operations' signatures.
 
-The annotations, the operations' signatures, and their documentation.
-
-Nothing here computes: a kernel is compiled from its source text, in which these names are recognised by the objects
-they refer to. Type checkers and readers see the signatures.
+Nothing here computes. A kernel is compiled from its source text, in which a name means the object of this package that
+it refers to, also under an alias. Type checkers and readers see the signatures.
 """
 
 from cutile.language import (

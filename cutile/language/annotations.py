@@ -4,18 +4,18 @@ They are read from the source text and never evaluated.
 
 x: Tensor                    any dtype, rank and layout; taken from the argument
 x: Tensor[f32, Dyn, K]       facts that the launch checks; `Dyn` (or -1) is a dynamic extent, `K` a generic
-y: Mut                       a partitioned tensor, one tile per tile block, written by it alone
+y: Mut                       a partitioned tensor; each tile block reads and writes its own tile alone
 y: Mut[Tensor[E, BM, BN]]    the same with facts; the extents are the partition's
 y: SharedMut                 a tensor that any tile block may write (`shared_mut.py`); facts as for `Tensor`
 z: MappedPartitionMut        a partitioned tensor, a stream of tiles per tile block (`mapped.py`); facts as for `Mut`
-x: Tensor[f32, "m", "k"]     extents with names: all that have one name must be equal, which each launch checks
+x: Tensor[f32, "m", "k"]     named extents: each launch checks that all extents of one name are equal
 a: f32                       a scalar; `a: f32 = 1.0` has a default value
 x: Tensor | None = None      may be left out; None is a constant in the kernel
-xs: tuple[Tensor, ...]       any number of tensors; `tuple[Tensor, f32]` has two items; `list[Tensor]` is a tuple, too
+xs: tuple[Tensor, ...]       any number of tensors; `tuple[Tensor, f32]` has two items; `list[Tensor]` is a tuple
 p: Params                    a named tuple or dataclass, whose fields are annotated like parameters, or with `Const`
 *, BK: Const = 64            a compile-time constant: a bool, int, float, string, enum, dtype, function, tuple or None
 *, MODE: Const[str]          a constant of that type
-*, S: Shape                  a compile-time tuple of them, as in `y: Mut[Tensor[f32, S]]`; `S[0]` is a constant
+*, S: Shape                  a compile-time tuple of ints, as in `y: Mut[Tensor[f32, S]]`; `S[0]` is a constant
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cutile.language.partition import Partition, PartitionMut
 from cutile.tile import Tile, outside_kernel
 
 Dyn: Final = -1
-"""A dynamic extent: a launch argument, so a change of it does not recompile."""
+"""A dynamic extent: a launch argument. Another extent does not recompile the kernel."""
 
 if TYPE_CHECKING:
     from typing_extensions import TypeAliasType, TypeVar
@@ -49,7 +49,7 @@ else:
 
         `BM: Const` as a type parameter or keyword-only parameter declares a generic.
 
-        `Const[str]`, `Const[bool | None]` say of which types it may be.
+        `Const[str]` and `Const[bool | None]` also say which types the constant may have.
         """
 
 
@@ -68,9 +68,9 @@ class Tensor(Subscriptable):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents: constants where declared so, else i32 scalars.
+        """The extents: constants where the kernel is compiled for them, else i32 scalars.
 
-        These take the dtype of what is beside them.
+        Beside a tile of another dtype, such a scalar takes the tile's dtype, as a plain number does.
 
         Example:
             >>> run(lambda x: x + x_in.shape[0], [1, 2, 3], dtype="i32")
@@ -101,7 +101,7 @@ class Tensor(Subscriptable):
     def partition(self, shape: tuple[int, ...], padding: padding = padding.ZERO) -> Partition:
         """The tensor as a grid of tiles of `shape`.
 
-        `padding` is what loads give past its edges.
+        Loads fill the elements past the tensor's edges with `padding`.
 
         Example:
             >>> run(lambda x: x + x_in.partition((1,)).load(2), [1.0, 2.0, 3.0])
@@ -112,7 +112,7 @@ class Tensor(Subscriptable):
     def partition_permuted(self, shape: tuple[int, ...], dim_map: tuple[int, ...]) -> Partition:
         """The tensor as a grid of tiles with other axes.
 
-        Axis `k` of a tile, and of an index, is axis `dim_map[k]`.
+        Axis `k` of a tile, and of a tile index, is axis `dim_map[k]` of the tensor.
 
         Example:
             >>> @ct.entry
@@ -129,7 +129,7 @@ class Tensor(Subscriptable):
     def strides(self) -> tuple[int, ...]:
         """Elements from one index to the next, one per axis.
 
-        1 where that is known, else i64 scalars.
+        The constant 1 where the kernel is compiled for it, else an i64 scalar.
 
         Example:
             >>> run(lambda x: x + x_in.strides[0], [1.0, 2.0])
@@ -140,16 +140,16 @@ class Tensor(Subscriptable):
     def slice(self, axis: int, start: int | Tile | None = None, stop: int | Tile | None = None) -> Tensor:
         """The elements from `start` to before `stop` along an axis.
 
-        A tensor of its own, without a copy.
+        The slice shares the tensor's memory: nothing is copied.
 
         Args:
             axis: a constant; negative ones count from the end.
-            start, stop: integers, known now or when the kernel runs. As in NumPy, negative ones count from the end, and
-                what lies outside is cut off. None: the axis' begin, or its end.
+            start, stop: integers: constants, or scalars that the kernel computes. As in NumPy, negative ones count from
+                the end, and bounds outside of the axis are clamped to it. None: the start, or the end, of the axis.
 
         Returns:
-            A tensor of the same dtype and rank, with `stop - start` elements along the axis, or none. Loads past its
-            edges are padding, as past a tensor's own.
+            A tensor of the same dtype and rank, with `stop - start` elements along the axis, or none if that is
+                negative. Loads past the edges of the slice give padding, as past the edges of a tensor.
 
         Example:
             >>> @ct.entry
@@ -170,6 +170,8 @@ class Tensor(Subscriptable):
 
     def load_tile(self, shape: tuple[int, ...], index: tuple[int | Tile, ...], padding: padding = padding.ZERO) -> Tile:
         """The tile of `shape` at a tile index; `padding` past the edges.
+
+        The index counts tiles of `shape`, one integer per axis. See `cutile.load_tile`.
 
         Example:
             >>> run(lambda x: x + ct.reduce_sum(x_in.load_tile((2,), (1,)), 0), [1.0, 2.0, 3.0])
@@ -227,10 +229,11 @@ class Mut(Subscriptable):
 
     @property
     def index(self) -> tuple[int, ...]:
-        """Which tile of the partition is this block's own: one number per axis.
+        """The tile index of this block's own tile in the partition: one number per axis.
 
-        Up to three axes have the numbers of `ct.get_tile_block_id()`. A grid has no more axes: its third one counts the
-        tiles along axis 2 and all further axes of the tensor, with the last axis fastest.
+        With up to three axes these are the numbers of `ct.get_tile_block_id()`. A grid has three axes at most. For a
+        tensor with more, the third axis of the grid counts the tiles along axis 2 and all further axes of the tensor,
+        the last axis fastest.
 
         Example:
             >>> @ct.entry
@@ -255,8 +258,8 @@ class Mut(Subscriptable):
         """
         outside_kernel("Mut.load")
 
-    def store(self, value: Tile) -> None:
-        """Write this block's tile; what lies past the edges of the tensor is dropped.
+    def store(self, value: Tile | float) -> None:
+        """Write this block's tile; elements past the edges of the tensor are dropped.
 
         Example:
             >>> @ct.entry
@@ -286,8 +289,8 @@ class Mut(Subscriptable):
 
         Index 0 is where the block's tile begins.
 
-        `shape` need not divide the block's tile: the last tiles end with it, and the next block's elements stay
-        untouched. `ct.num_tiles` counts those that exist: fewer for a block at the tensor's edge.
+        `shape` need not divide the block's tile. The last tiles end where the block's tile ends, so the next block's
+        elements stay untouched. `ct.num_tiles` counts the tiles that exist: fewer for a block at the tensor's edge.
 
         Example:
             >>> @ct.entry
@@ -303,7 +306,8 @@ class Mut(Subscriptable):
     def partition_full_mut(self, shape: tuple[int, ...]) -> PartitionMut:
         """The whole tensor as a grid of tiles, in kernels that say `@entry(unsafe=True)`.
 
-        The author sees to it that no two blocks write one element, and that no block reads what another one writes.
+        Nothing checks that no two blocks write the same element, nor that no block reads an element that another one
+        writes. The kernel's author must ensure both.
 
         Example:
             >>> @ct.entry(unsafe=True)

@@ -1,7 +1,7 @@
 """Arithmetic by the names of upstream, the cuTile crates for Rust.
 
-The operators (`+`, `//`, `&`, ...) are the usual spelling. The functions have what operators lack: the truncated
-quotient, the upper half of a product, a minimum that propagates NaN. A plain number takes the dtype of the tile beside
+The operators (`+`, `//`, `&`, ...) are the usual spelling. Some functions have no operator: the truncated quotient, the
+upper half of a product, a minimum that propagates NaN. A plain number takes the dtype of the tile beside
 it, and shapes broadcast.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from cutile.language.declare import BITS, FLOATS, INTEGERS, composition, operation
 
-# Capitalised: parameters have the markers' own names.
+# Capitalised: parameters have the markers' own names, and would hide them.
 from cutile.language.markers import ftz as Ftz
 from cutile.language.markers import nan as Nan
 from cutile.language.markers import overflow as Overflow
@@ -82,7 +82,7 @@ def muli(x: Tile | int, y: Tile | int, overflow: Overflow = Overflow.NONE) -> Ti
 
 @operation(INTEGERS)
 def divi(x: Tile | int, y: Tile | int, rounding: Rounding = Rounding.ZERO) -> Tile:
-    """`x / y` of integers, rounded as asked; 0 for a zero divisor.
+    """`x / y` of integers, rounded as `rounding` says; 0 for a zero divisor.
 
     Args:
         x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
@@ -108,7 +108,7 @@ def divi(x: Tile | int, y: Tile | int, rounding: Rounding = Rounding.ZERO) -> Ti
 def remi(x: Tile | int, y: Tile | int) -> Tile:
     """Remainder of the truncated division of integers, as `%` in C.
 
-    It has the sign of `x`, where the operator `%` takes the sign of `y`. 0 for a zero divisor.
+    It has the sign of `x`; the result of the operator `%` has the sign of `y`. 0 for a zero divisor.
 
     Args:
         x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
@@ -233,8 +233,8 @@ def mini(x: Tile | int, y: Tile | int) -> Tile:
 def remf(x: Tile | float, y: Tile | float) -> Tile:
     """Remainder of the truncated division of floats, as `fmod` in C.
 
-    It is exact, and has the sign of `x`, where the operator `%` takes the sign of `y`. NaN for a zero divisor and for
-    an infinite `x`.
+    It is exact and has the sign of `x`; the result of the operator `%` has the sign of `y`. NaN for a zero divisor and
+    for an infinite `x`.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
@@ -254,7 +254,7 @@ def remf(x: Tile | float, y: Tile | float) -> Tile:
 
 @operation(FLOATS)
 def negf(x: Tile | float) -> Tile:
-    """`-x` of floats: the sign bit is flipped, also of zeros and NaN.
+    """`-x` of floats: the sign bit flipped, also for zeros and NaNs.
 
     Args:
         x: floats; a tile or a number.
@@ -298,8 +298,8 @@ def maxf(x: Tile | float, y: Tile | float, nan: Nan | bool = False, ftz: Ftz | b
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
-        nan: whether the result is NaN where one operand is. If not, it is the other operand.
-        ftz: whether f32 operands below the smallest normal number count as zeros of their sign.
+        nan: whether the result is NaN where one operand is NaN. If not, the result is the other operand.
+        ftz: whether subnormal f32 operands count as zeros of their sign.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape, exact.
@@ -321,8 +321,8 @@ def minf(x: Tile | float, y: Tile | float, nan: Nan | bool = False, ftz: Ftz | b
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
-        nan: whether the result is NaN where one operand is. If not, it is the other operand.
-        ftz: whether f32 operands below the smallest normal number count as zeros of their sign.
+        nan: whether the result is NaN where one operand is NaN. If not, the result is the other operand.
+        ftz: whether subnormal f32 operands count as zeros of their sign.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape, exact.
@@ -342,7 +342,7 @@ def minf(x: Tile | float, y: Tile | float, nan: Nan | bool = False, ftz: Ftz | b
 def min_tile(x: Tile | float, y: Tile | float) -> Tile:
     """Smaller of two numbers, element by element.
 
-    Where one is NaN, the other. -0 is below +0.
+    Where one operand is NaN, the result is the other. -0 is below +0.
 
     Args:
         x, y: integers or floats of one dtype, tiles or numbers; the shapes broadcast.
@@ -364,7 +364,7 @@ def min_tile(x: Tile | float, y: Tile | float) -> Tile:
 def max_tile(x: Tile | float, y: Tile | float) -> Tile:
     """Larger of two numbers, element by element.
 
-    Where one is NaN, the other. -0 is below +0.
+    Where one operand is NaN, the result is the other. -0 is below +0.
 
     Args:
         x, y: integers or floats of one dtype, tiles or numbers; the shapes broadcast.
@@ -466,7 +466,7 @@ def noti(x: Tile | int) -> Tile:
 def popcount(x: Tile | int) -> Tile:
     """How many bits of an integer are 1.
 
-    Of a negative number, the bits of its two's complement; NumPy's `bitwise_count` takes those of `abs(x)`.
+    For a negative number these are the bits of its two's complement. NumPy's `bitwise_count` counts those of `abs(x)`.
 
     Args:
         x: integers; a tile or a number.
@@ -508,7 +508,7 @@ def shli(x: Tile | int, y: Tile | int, overflow: Overflow = Overflow.NONE) -> Ti
 
 @operation(INTEGERS)
 def shri(x: Tile | int, y: Tile | int) -> Tile:
-    """`x >> y`; copies of the sign bit come in where the dtype has one, else zeros.
+    """`x >> y`: signed integers fill with the sign bit, unsigned ones with zeros.
 
     Args:
         x: integers; a tile or a number.
@@ -534,18 +534,17 @@ def shri(x: Tile | int, y: Tile | int) -> Tile:
 
 @operation
 def ceil_div(a: int | Tile, b: int | Tile) -> int:
-    """`a / b` of integers, rounded up; 0 where the kernel divides by zero.
+    """`a / b` of integers, rounded up; 0 for a zero divisor at run time.
 
     Args:
         a, b: integers of one dtype, tiles or numbers; the shapes broadcast.
 
     Returns:
-        The quotient: a constant for two constants, a plain number for plain numbers, else a tile of the operands'
-            dtype.
+        A constant for two constants, a plain number for plain numbers, else a tile of the operands' dtype.
 
     Raises:
-        KernelTypeError: an operand is no integer, the dtypes or shapes do not fit, or a constant is divided by the
-            constant 0.
+        KernelTypeError: an operand is no integer, the dtypes or shapes do not fit, or both operands are constants and
+            `b` is 0.
 
     Example:
         >>> run(lambda x: x + ct.ceil_div(7, 2), [1.0])
@@ -558,7 +557,7 @@ def ceil_div(a: int | Tile, b: int | Tile) -> int:
 def clamp(x: Tile | float, low: Tile | float, high: Tile | float) -> Tile:
     """`min(max(x, low), high)`, element by element.
 
-    `high` where `low` exceeds it. NaN where an operand is NaN, as NumPy's `clip`.
+    The result is `high` where `low` exceeds `high`, and NaN where an operand is NaN, as in NumPy's `clip`.
 
     Args:
         x: a tile, or a number.

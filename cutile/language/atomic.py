@@ -1,8 +1,9 @@
 """Atomic updates of elements, of a partition's tile, and through raw pointers.
 
-`atomic_add(y, index, value)` and its kin update elements of a tensor at any indices, counted from its start as in
-`gather`. A lane whose index is not in the tensor does nothing. All other lanes take effect, in any order, also where
-they update one element. The result is the element before the update, and zero where nothing was updated.
+`atomic_add(y, index, value)` and its kin update elements of a tensor at any indices. These count from the tensor's
+start, as in `gather`. A lane whose index is outside of the tensor updates nothing. All other lanes take effect, in any
+order, even if several update the same element. The result has the elements before the update, and 0 where nothing was
+updated.
 """
 
 from __future__ import annotations
@@ -30,21 +31,22 @@ def atomic_add(
 ) -> Tile:
     """Add `value` to elements of `y`, atomically.
 
-    Integers of 32 or 64 bits, and floats. Sums of floats depend on the order of the updates, in their last bits.
+    For integers of 32 or 64 bits, and floats. The last bits of sums of floats depend on the order of the updates.
 
     Args:
-        y: a `Mut` or a `SharedMut`; any element of the whole tensor.
+        y: a `Mut` or a `SharedMut`. The indices may name any element of the whole tensor.
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
-        mask: where it is false nothing happens.
+        mask: bools; where it is false, nothing is updated.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: which blocks and devices it is ordered among.
+        scope: the blocks, and devices, that the update is ordered with.
 
     Returns:
-        What was there before: a tile of the indices' shape; 0 where nothing was updated.
+        A tile of the indices' shape and the tensor's dtype, with the elements before the update; 0 where nothing was
+            updated.
 
     Raises:
-        KernelTypeError: the dtype has no such update, `y` is neither, or shapes do not broadcast.
+        KernelTypeError: the dtype has no such update, `y` is no `Mut` and no `SharedMut`, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -71,21 +73,22 @@ def atomic_sub(
 ) -> Tile:
     """Subtract `value` from elements of `y`, atomically; see `atomic_add`.
 
-    Integers of 32 or 64 bits, and floats.
+    For integers of 32 or 64 bits, and floats.
 
     Args:
-        y: a `Mut` or a `SharedMut`; any element of the whole tensor.
+        y: a `Mut` or a `SharedMut`. The indices may name any element of the whole tensor.
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
-        mask: where it is false nothing happens.
+        mask: bools; where it is false, nothing is updated.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: which blocks and devices it is ordered among.
+        scope: the blocks, and devices, that the update is ordered with.
 
     Returns:
-        What was there before: a tile of the indices' shape; 0 where nothing was updated.
+        A tile of the indices' shape and the tensor's dtype, with the elements before the update; 0 where nothing was
+            updated.
 
     Raises:
-        KernelTypeError: the dtype has no such update, `y` is neither, or shapes do not broadcast.
+        KernelTypeError: the dtype has no such update, `y` is no `Mut` and no `SharedMut`, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -110,21 +113,22 @@ def atomic_and(
     ordering: ordering = ordering.RELAXED,
     scope: scope = scope.DEVICE,
 ) -> Tile:
-    """`y &= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits.
+    """`y &= value`, atomically; see `atomic_add`. For integers of 32 or 64 bits.
 
     Args:
-        y: a `Mut` or a `SharedMut`; any element of the whole tensor.
+        y: a `Mut` or a `SharedMut`. The indices may name any element of the whole tensor.
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
-        mask: where it is false nothing happens.
+        mask: bools; where it is false, nothing is updated.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: which blocks and devices it is ordered among.
+        scope: the blocks, and devices, that the update is ordered with.
 
     Returns:
-        What was there before: a tile of the indices' shape; 0 where nothing was updated.
+        A tile of the indices' shape and the tensor's dtype, with the elements before the update; 0 where nothing was
+            updated.
 
     Raises:
-        KernelTypeError: the dtype has no such update, `y` is neither, or shapes do not broadcast.
+        KernelTypeError: the dtype has no such update, `y` is no `Mut` and no `SharedMut`, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -139,21 +143,22 @@ def atomic_and(
 
 @alike(atomic_and)
 def atomic_or() -> None:
-    """`y |= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits.
+    """`y |= value`, atomically; see `atomic_add`. For integers of 32 or 64 bits.
 
     Args:
-        y: a `Mut` or a `SharedMut`; any element of the whole tensor.
+        y: a `Mut` or a `SharedMut`. The indices may name any element of the whole tensor.
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
-        mask: where it is false nothing happens.
+        mask: bools; where it is false, nothing is updated.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: which blocks and devices it is ordered among.
+        scope: the blocks, and devices, that the update is ordered with.
 
     Returns:
-        What was there before: a tile of the indices' shape; 0 where nothing was updated.
+        A tile of the indices' shape and the tensor's dtype, with the elements before the update; 0 where nothing was
+            updated.
 
     Raises:
-        KernelTypeError: the dtype has no such update, `y` is neither, or shapes do not broadcast.
+        KernelTypeError: the dtype has no such update, `y` is no `Mut` and no `SharedMut`, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -168,21 +173,22 @@ def atomic_or() -> None:
 
 @alike(atomic_and)
 def atomic_xor() -> None:
-    """`y ^= value`, atomically; see `atomic_add`. Integers of 32 or 64 bits.
+    """`y ^= value`, atomically; see `atomic_add`. For integers of 32 or 64 bits.
 
     Args:
-        y: a `Mut` or a `SharedMut`; any element of the whole tensor.
+        y: a `Mut` or a `SharedMut`. The indices may name any element of the whole tensor.
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
-        mask: where it is false nothing happens.
+        mask: bools; where it is false, nothing is updated.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: which blocks and devices it is ordered among.
+        scope: the blocks, and devices, that the update is ordered with.
 
     Returns:
-        What was there before: a tile of the indices' shape; 0 where nothing was updated.
+        A tile of the indices' shape and the tensor's dtype, with the elements before the update; 0 where nothing was
+            updated.
 
     Raises:
-        KernelTypeError: the dtype has no such update, `y` is neither, or shapes do not broadcast.
+        KernelTypeError: the dtype has no such update, `y` is no `Mut` and no `SharedMut`, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -199,21 +205,22 @@ def atomic_xor() -> None:
 def atomic_max() -> None:
     """`y = max(y, value)`, atomically, signed or unsigned as the dtype is.
 
-    See `atomic_add`. 32 or 64 bits.
+    See `atomic_add`. For integers of 32 or 64 bits.
 
     Args:
-        y: a `Mut` or a `SharedMut`; any element of the whole tensor.
+        y: a `Mut` or a `SharedMut`. The indices may name any element of the whole tensor.
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
-        mask: where it is false nothing happens.
+        mask: bools; where it is false, nothing is updated.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: which blocks and devices it is ordered among.
+        scope: the blocks, and devices, that the update is ordered with.
 
     Returns:
-        What was there before: a tile of the indices' shape; 0 where nothing was updated.
+        A tile of the indices' shape and the tensor's dtype, with the elements before the update; 0 where nothing was
+            updated.
 
     Raises:
-        KernelTypeError: the dtype has no such update, `y` is neither, or shapes do not broadcast.
+        KernelTypeError: the dtype has no such update, `y` is no `Mut` and no `SharedMut`, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -230,21 +237,22 @@ def atomic_max() -> None:
 def atomic_min() -> None:
     """`y = min(y, value)`, atomically, signed or unsigned as the dtype is.
 
-    See `atomic_add`. 32 or 64 bits.
+    See `atomic_add`. For integers of 32 or 64 bits.
 
     Args:
-        y: a `Mut` or a `SharedMut`; any element of the whole tensor.
+        y: a `Mut` or a `SharedMut`. The indices may name any element of the whole tensor.
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
-        mask: where it is false nothing happens.
+        mask: bools; where it is false, nothing is updated.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: which blocks and devices it is ordered among.
+        scope: the blocks, and devices, that the update is ordered with.
 
     Returns:
-        What was there before: a tile of the indices' shape; 0 where nothing was updated.
+        A tile of the indices' shape and the tensor's dtype, with the elements before the update; 0 where nothing was
+            updated.
 
     Raises:
-        KernelTypeError: the dtype has no such update, `y` is neither, or shapes do not broadcast.
+        KernelTypeError: the dtype has no such update, `y` is no `Mut` and no `SharedMut`, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -259,21 +267,22 @@ def atomic_min() -> None:
 
 @alike(atomic_add)
 def atomic_xchg() -> None:
-    """`y = value`, atomically; see `atomic_add`. Anything of 32 or 64 bits.
+    """`y = value`, atomically; see `atomic_add`. For any dtype of 32 or 64 bits.
 
     Args:
-        y: a `Mut` or a `SharedMut`; any element of the whole tensor.
+        y: a `Mut` or a `SharedMut`. The indices may name any element of the whole tensor.
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
-        mask: where it is false nothing happens.
+        mask: bools; where it is false, nothing is updated.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: which blocks and devices it is ordered among.
+        scope: the blocks, and devices, that the update is ordered with.
 
     Returns:
-        What was there before: a tile of the indices' shape; 0 where nothing was updated.
+        A tile of the indices' shape and the tensor's dtype, with the elements before the update; 0 where nothing was
+            updated.
 
     Raises:
-        KernelTypeError: the dtype has no such update, `y` is neither, or shapes do not broadcast.
+        KernelTypeError: the dtype has no such update, `y` is no `Mut` and no `SharedMut`, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -297,24 +306,25 @@ def atomic_cas(
     ordering: ordering = ordering.RELAXED,
     scope: scope = scope.DEVICE,
 ) -> Tile:
-    """`value` into elements that have the bits of `expected`, atomically.
+    """Write `value`, atomically, to elements that have the bits of `expected`.
 
-    See `atomic_add`. Anything of 32 or 64 bits.
+    See `atomic_add`. For any dtype of 32 or 64 bits.
 
     Args:
-        y: a `Mut` or a `SharedMut`; any element of the whole tensor.
+        y: a `Mut` or a `SharedMut`. The indices may name any element of the whole tensor.
         index: one tile or scalar of integers per axis; they broadcast.
         expected: of the tensor's dtype; compared bit by bit.
         value: of the tensor's dtype; broadcast to the shape of the indices.
-        mask: where it is false nothing happens.
+        mask: bools; where it is false, nothing is updated.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: which blocks and devices it is ordered among.
+        scope: the blocks, and devices, that the update is ordered with.
 
     Returns:
-        What was there before: a tile of the indices' shape; 0 where nothing was updated.
+        A tile of the indices' shape and the tensor's dtype, with the elements before the update; 0 where nothing was
+            updated.
 
     Raises:
-        KernelTypeError: the dtype has no such update, `y` is neither, or shapes do not broadcast.
+        KernelTypeError: the dtype has no such update, `y` is no `Mut` and no `SharedMut`, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -338,20 +348,21 @@ def atomic_rmw_tko(
     mask: Tile | None = None,
     token: Token | None = None,
 ) -> tuple[Tile, Token]:
-    """Update the elements pointed to, atomically; the elements before, and a token.
+    """Update the elements pointed to, atomically; give the old ones, and a token.
 
     Args:
-        pointers: any shape, which the result has.
+        pointers: a tile of pointers of any shape.
         value: of the pointers' dtype; broadcast to their shape.
-        mode: ADD, AND, OR, XOR, MAX, MIN, UMAX, UMIN on integers of 32 and 64 bits, ADDF on floats, XCHG on anything
-            of 32 or 64 bits. MAX and MIN read the bits as signed, UMAX and UMIN as unsigned.
+        mode: ADD, AND, OR, XOR, MAX, MIN, UMAX or UMIN for integers of 32 or 64 bits, ADDF for floats, XCHG for any
+            dtype of 32 or 64 bits. MAX and MIN read the bits as signed, UMAX and UMIN as unsigned.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: which blocks and devices it is ordered among.
-        mask: bools; where it is false nothing happens.
-        token: the access comes after those for which the token stands.
+        scope: the blocks, and devices, that the update is ordered with.
+        mask: bools; where it is false, nothing is updated.
+        token: the update comes after the accesses that the token stands for.
 
     Returns:
-        What was there before, of the pointers' shape and dtype, 0 where `mask` is false; and a token.
+        A tile of the pointers' shape and dtype, with the elements before the update (0 where `mask` is false); and a
+            token.
 
     Raises:
         KernelTypeError: the dtype has no such update, `ordering` is WEAK, or shapes do not broadcast.
@@ -380,19 +391,20 @@ def atomic_cas_tko(
 ) -> tuple[Tile, Token]:
     """Write `value`, atomically, where an element pointed to has `expected`'s bits.
 
-    The elements before, and a token. Elements have 32 or 64 bits.
+    Give the old elements, and a token. Elements have 32 or 64 bits.
 
     Args:
-        pointers: any shape, which the result has.
+        pointers: a tile of pointers of any shape.
         expected: of the pointers' dtype; compared bit by bit.
         value: of the pointers' dtype; broadcast to their shape.
         ordering: RELAXED, ACQUIRE, RELEASE or ACQ_REL.
-        scope: which blocks and devices it is ordered among.
-        mask: bools; where it is false nothing happens.
-        token: the access comes after those for which the token stands.
+        scope: the blocks, and devices, that the update is ordered with.
+        mask: bools; where it is false, nothing is updated.
+        token: the update comes after the accesses that the token stands for.
 
     Returns:
-        What was there before, of the pointers' shape and dtype, 0 where `mask` is false; and a token.
+        A tile of the pointers' shape and dtype, with the elements before the update (0 where `mask` is false); and a
+            token.
 
     Raises:
         KernelTypeError: the elements have neither 32 nor 64 bits, `ordering` is WEAK, or shapes do not broadcast.
@@ -413,30 +425,31 @@ def atomic_cas_tko(
 @operation
 def atomic_red_view_tko(
     part: Any,
-    value: Tile,
+    value: Tile | float,
     index: tuple[Tile | int, ...] | int,
     mode: atomic,
     ordering: ordering = ordering.RELAXED,
     scope: scope = scope.DEVICE,
 ) -> Token:
-    """Update a whole tile of a partitioned tensor, at any tile index; a token.
+    """Update a whole tile of a partitioned tensor, atomically, at any tile index.
 
-    Past the edges nothing happens.
+    Nothing past the edges of the tensor is updated.
 
     Args:
         part: a `Mut`, or `y.partition_full_mut(shape)`.
-        value: a tile of its shape and dtype.
-        index: of the tile, counted from the tensor's start, whichever block this is.
+        value: a tile of the shape of `part`'s tiles, of the tensor's dtype; or a number.
+        index: the tile's index, one integer per axis. It counts tiles from the tensor's start, not from this block's
+            own tile.
         mode: as for `atomic_rmw_tko`.
         ordering: RELAXED.
         scope: TILE_BLOCK or DEVICE.
 
     Returns:
-        A token.
+        A token that stands for the update.
 
     Raises:
-        KernelTypeError: `part` is neither, `ordering` or `scope` is another, or the index has another number of
-            axes.
+        KernelTypeError: `part` is neither of these, `ordering` or `scope` is none of these, or the index has another
+            number of axes than the tensor.
 
     Example:
         >>> @ct.entry

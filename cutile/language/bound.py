@@ -1,7 +1,7 @@
-"""What an author assumes of indices, extents and elements.
+"""Assumptions of a kernel's author about indices, extents and elements.
 
-Each assumption returns its argument, and changes no result where it holds. Where it does not hold, an index outside of
-a tensor may pass for a proved one: then a load gives padding, and a store is dropped. The debug mode,
+Each assumption returns its argument. One that holds changes no result. By one that does not hold, the compiler may take
+an index outside of a tensor for proved: then a load gives padding, and a store is dropped. The debug mode,
 `@entry(check_accesses=True)`, checks assumptions while the kernel runs.
 """
 
@@ -21,8 +21,8 @@ def assume_bounds(x: _T, lower: int | None = None, upper: int | None = None) -> 
     """`x`, with elements that are assumed to lie between two constants, both included.
 
     Args:
-        x: a tile, a scalar or a number of integers.
-        lower, upper: constants, which the dtype of `x` need not hold; None says nothing.
+        x: integers: a tile, a scalar or a number.
+        lower, upper: constants, also beyond the range of the dtype of `x`; None for no bound.
 
     Returns:
         `x`.
@@ -47,7 +47,7 @@ def assume_bounds_lower(x: _T, lower: int) -> _T:
     """`x`, with elements that are assumed to be at least a constant.
 
     Args:
-        x: a tile, a scalar or a number of integers.
+        x: integers: a tile, a scalar or a number.
         lower: a constant.
 
     Returns:
@@ -68,7 +68,7 @@ def assume_bounds_upper(x: _T, upper: int) -> _T:
     """`x`, with elements that are assumed to be at most a constant.
 
     Args:
-        x: a tile, a scalar or a number of integers.
+        x: integers: a tile, a scalar or a number.
         upper: a constant.
 
     Returns:
@@ -89,7 +89,7 @@ def assume_div_by(x: _T, by: int) -> _T:
     """`x`, with elements that are assumed to be multiples of a constant.
 
     Args:
-        x: a tile, a scalar or a number of integers; or pointers, whose addresses are multiples, in bytes.
+        x: integers: a tile, a scalar or a number; or pointers, whose addresses in bytes are multiples.
         by: a constant, at least 1.
 
     Returns:
@@ -114,14 +114,15 @@ def assume_div_by_every_along(x: Tile, by: int, every: int, along: int) -> Tile:
     Args:
         x: a tile of integers.
         by: a constant, at least 1.
-        every: a constant: how many neighbours make a group. It divides the extent of the axis.
-        along: a constant axis.
+        every: a constant: the number of neighbours in a group. It divides the extent of the axis.
+        along: a constant: the axis.
 
     Returns:
         `x`.
 
     Raises:
-        KernelTypeError: one is not constant, there is no such axis, groups do not divide it, or `x` is no integer.
+        KernelTypeError: `by`, `every` or `along` is not constant, there is no such axis, groups do not divide the
+            axis, or `x` is no integer.
 
     Example:
         >>> run(lambda x: x + ct.assume_div_by_every_along(ct.iota((4,)), 2, 2, 0), [1, 1, 1, 1], dtype="i32")
@@ -138,13 +139,13 @@ def assume_same_elements(x: Tile, groups: tuple[int, ...]) -> Tile:
 
     Args:
         x: a tile.
-        groups: one constant for each axis, which divides its extent.
+        groups: one constant for each axis, which divides the axis' extent; 1 assumes nothing of an axis.
 
     Returns:
         `x`.
 
     Raises:
-        KernelTypeError: the groups are not constant, do not divide the extents, or are of another number of axes.
+        KernelTypeError: the groups are not constant, do not divide the extents, or there is not one for each axis.
 
     Example:
         >>> run(lambda x: ct.assume_same_elements(x, (2,)), [1.0, 1.0])

@@ -1,10 +1,10 @@
 """Conversions between element types, as functions.
 
-The operation `convert` has the meaning of each pair of types.
+The class `Convert` in `cutile/ops/cast.py` has the rule for each pair of types.
 
 `convert_tile` and `convert_scalar` convert between any two types. `ftof`, `ftoi`, `itof`, `exti` and `trunci` do the
-same for floats (`f`) or integers (`i`) alone: a tile of another kind is an error. `bitcast`, `pack` and `unpack` keep
-the bits, not the numbers.
+same between floats (`f`) and integers (`i`) alone: a tile of another kind is an error. `bitcast`, `pack` and `unpack`
+keep the bits, not the numbers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from cutile.language.declare import operation
 
-# With an underscore, because parameters below have the markers' names too.
+# With an underscore: parameters below have the markers' own names, and would hide them.
 from cutile.language.markers import overflow as _overflow
 from cutile.language.markers import rounding as _rounding
 from cutile.tile import Tile
@@ -42,10 +42,10 @@ def convert_scalar(x: Tile | float, dtype: Any) -> Tile:
 
 @operation
 def ftof(x: Tile | float, dtype: Any, rounding: _rounding = _rounding.NEAREST_EVEN) -> Tile:
-    """Floats as another type of float, also those that are only stored.
+    """Floats as another float dtype, storage dtypes included.
 
     Args:
-        x: floats, also those that are only stored; a tile or a number.
+        x: floats, storage dtypes included; a tile or a number.
         dtype: a type of floats.
         rounding: NEAREST_EVEN, ZERO, POSITIVE_INF or NEGATIVE_INF.
 
@@ -67,7 +67,7 @@ def ftoi(x: Tile | float, dtype: Any, rounding: _rounding = _rounding.ZERO) -> T
     """Floats as integers: rounded, saturated, and 0 for NaN.
 
     Args:
-        x: floats, also those that are only stored; a tile or a number.
+        x: floats, storage dtypes included; a tile or a number.
         dtype: a type of integers.
         rounding: NEAREST_EVEN, ZERO, POSITIVE_INF or NEGATIVE_INF.
 
@@ -176,19 +176,20 @@ def bitcast(x: Tile | float, dtype: Any) -> Tile:
 def pack(x: Tile, dtype: Any = None) -> Tile:
     """A tile of one axis as bytes, in the order of memory.
 
-    Two floats of 4 bits make one byte: neighbours along the last axis, in a tile of one axis or more.
+    Two floats of 4 bits, neighbours along the last axis, make one byte; their tile may have more axes.
 
     Args:
-        x: any type but bool and `f4e2m1fnx2`, whose pairs are bytes already. A tile of one axis; of `f4e2m1fn` one
-            with any number of axes, of which the last is even.
-        dtype: of the bytes: `u8` (the default) or `i8`. For `f4e2m1fn` also `f4e2m1fnx2`, which is then the default.
+        x: a tile of one axis, of any dtype but bool and `f4e2m1fnx2`, whose pairs are bytes already. For `f4e2m1fn`, a
+            tile of one axis or more, whose last extent is even.
+        dtype: the dtype of the bytes: `u8` (the default) or `i8`. For `f4e2m1fn` also `f4e2m1fnx2`, which is the
+            default there.
 
     Returns:
         A tile of `dtype` with the same bytes. Its last axis has one element for each byte.
 
     Raises:
-        KernelTypeError: `x` is of bools or of pairs, `x` does not have one axis, the last axis of `f4e2m1fn` is odd, or
-            `dtype` is no type of bytes.
+        KernelTypeError: `x` is of bools or of pairs, `x` does not have one axis, the last extent of `f4e2m1fn` is odd,
+            or `dtype` is no dtype of bytes.
 
     Example:
         >>> run(lambda x: ct.unpack(ct.pack(x), ct.f32), [1.5, -2.0])
@@ -201,19 +202,19 @@ def pack(x: Tile, dtype: Any = None) -> Tile:
 def unpack(x: Tile, dtype: Any = None) -> Tile:
     """Bytes in one axis as elements of `dtype`, in the order of memory.
 
-    A byte makes two floats of 4 bits: neighbours along the last axis, in a tile of one axis or more.
+    One byte makes two floats of 4 bits, neighbours along the last axis; such a tile may have more axes.
 
     Args:
-        x: bytes: a tile of `u8` or `i8` with one axis. For `f4e2m1fn` also `f4e2m1fnx2`, and more axes.
-        dtype: of the elements: any type but bool and `f4e2m1fnx2`. It may be left out for `f4e2m1fnx2`, which
-            becomes `f4e2m1fn`.
+        x: bytes: a tile of `u8` or `i8` with one axis. For `f4e2m1fn` also a tile of `f4e2m1fnx2`, and more axes.
+        dtype: the dtype of the elements: any but bool and `f4e2m1fnx2`. It may be left out for an `x` of `f4e2m1fnx2`,
+            which becomes `f4e2m1fn`.
 
     Returns:
-        A tile of `dtype` with the same bytes. Its last axis has one element for each `dtype` in the bytes.
+        A tile of `dtype` with the same bytes, whose last axis has as many elements as the bytes hold.
 
     Raises:
         KernelTypeError: `x` is not of bytes, `x` does not have one axis, its bytes are no whole number of elements, or
-            `dtype` is left out for plain bytes or is none of these types.
+            `dtype` is left out for plain bytes or is not allowed.
 
     Example:
         >>> run(lambda x: ct.unpack(ct.pack(x), ct.i32).astype(ct.f32), [1.0, 2.0])
@@ -226,8 +227,8 @@ def unpack(x: Tile, dtype: Any = None) -> Tile:
 def convert_tile(x: Tile | float, dtype: Any) -> Tile:
     """The elements as `dtype`.
 
-    A float becomes a narrower float rounded to nearest even, and an integer truncated and saturated. The operation
-    `convert` has the rule for every pair of types.
+    A float becomes a narrower float by rounding to nearest even, and an integer by truncation and saturation.
+    docs/element_types.md has the rule for every pair of types.
 
     Args:
         x: any type; a tile or a number.
@@ -237,7 +238,7 @@ def convert_tile(x: Tile | float, dtype: Any) -> Tile:
         A tile of `dtype`, of the shape of `x`.
 
     Raises:
-        KernelTypeError: `x` is no tile or number, or is of pairs.
+        KernelTypeError: `x` is no tile or number; or one dtype is `f4e2m1fnx2`, whose pairs `unpack` takes apart.
 
     Example:
         >>> run(lambda x: ct.convert_tile(ct.convert_tile(x, ct.i32), x.dtype), [1.75, -1.75])

@@ -1,13 +1,14 @@
 """Comparisons by upstream's names, and selection.
 
-The operators compare as NumPy does. The functions differ from them in `!=` alone: false where an operand is NaN.
+The operators compare as NumPy does. The functions differ only in `!=`: `ne_tile`, and `cmpf` unless UNORDERED, are
+false where an operand is NaN.
 """
 
 from __future__ import annotations
 
 from cutile.language.declare import FLOATS, INTEGERS, composition, operation
 
-# Capitalised: parameters have the markers' own names.
+# Capitalised: parameters have the markers' own names, and would hide them.
 from cutile.language.markers import cmp_ordering as CmpOrdering
 from cutile.language.markers import predicate as Predicate
 from cutile.tile import Tile
@@ -137,11 +138,11 @@ def ge_tile(x: Tile | float, y: Tile | float) -> Tile:
 
 @operation(INTEGERS)
 def cmpi(x: Tile | int, y: Tile | int, predicate: Predicate) -> Tile:
-    """A comparison of integers.
+    """Compare integers by a predicate.
 
     Args:
         x, y: integers of one dtype, tiles or numbers; the shapes broadcast.
-        predicate: which comparison.
+        predicate: the comparison, such as LESS_THAN.
 
     Returns:
         A tile of bool, of the broadcast shape.
@@ -160,14 +161,14 @@ def cmpi(x: Tile | int, y: Tile | int, predicate: Predicate) -> Tile:
 def cmpf(
     x: Tile | float, y: Tile | float, predicate: Predicate, cmp_ordering: CmpOrdering = CmpOrdering.ORDERED
 ) -> Tile:
-    """A comparison of floats.
+    """Compare floats by a predicate.
 
-    Where either is NaN, false if ORDERED and true if UNORDERED.
+    Where either operand is NaN, the result is false if ORDERED and true if UNORDERED.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
-        predicate: which comparison.
-        cmp_ordering: what it gives where either is NaN: ORDERED false, UNORDERED true.
+        predicate: the comparison, such as LESS_THAN.
+        cmp_ordering: the result where either operand is NaN: ORDERED for false, UNORDERED for true.
 
     Returns:
         A tile of bool, of the broadcast shape.
@@ -250,14 +251,14 @@ def select(condition: Tile, x: Tile | float, y: Tile | float) -> Tile:
     """`x` where `condition` is true, else `y`; the three broadcast.
 
     Args:
-        condition: bools. A constant chooses while the kernel is compiled.
+        condition: bools. A constant condition is decided when the kernel is compiled.
         x, y: of one dtype, tiles or numbers. The three shapes broadcast.
 
     Returns:
-        A tile of the dtype of `x` and `y`, of the broadcast shape. For a constant condition, `x` or `y` as it is.
+        A tile of the dtype of `x` and `y`, of the broadcast shape. For a constant condition it is `x` or `y` itself.
 
     Raises:
-        KernelTypeError: the condition is of no bools, or the dtypes or shapes do not fit.
+        KernelTypeError: the condition is not of bools, or the dtypes or shapes do not fit.
 
     Example:
         >>> run(lambda x, y: ct.select(x > 1.0, x, y), [1.0, 4.0], [2.0, 3.0])

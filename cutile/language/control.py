@@ -1,4 +1,4 @@
-"""What is decided while a kernel is compiled: loops, conditions, constants."""
+"""Decisions at compile time: unrolled loops, assertions, constants."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def static_range(start: int, stop: int | None = None, step: int = 1) -> range:
         start, stop, step: constants, as for `range`.
 
     Returns:
-        What a `for` loop goes through.
+        An iterable for a `for` loop.
 
     Raises:
-        KernelTypeError: one is not constant.
+        KernelTypeError: an argument is not constant.
 
     Example:
         >>> @ct.entry
@@ -56,12 +56,12 @@ def static_assert(condition: Any, message: str | None = None) -> None:
 
 @operation
 def static_eval(value: Any) -> Any:
-    """A constant: what Python makes of an expression when the kernel is compiled.
+    """A constant: the value that Python computes for an expression at compile time.
 
     Comprehensions, dicts and sets are allowed.
 
-    Calls of plain functions with constants are computed in that way wherever they stand. Here the whole expression is,
-    and one that is not constant is refused.
+    The compiler computes a call of a plain function with constants in the same way, wherever the call stands.
+    `static_eval` does that for a whole expression, and refuses one that is not constant.
 
     Args:
         value: an expression of constants: numbers, generics, shapes, dtypes, tuples and functions of Python.

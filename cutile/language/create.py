@@ -1,8 +1,8 @@
 """New tiles: constants, counted numbers, random numbers.
 
-Random numbers are Philox 4x32-10, as cuRAND and torch have it on GPUs. A number follows from the seed and its counter
-alone, whatever the tiles, the blocks and the backend: the counter is most often the index of the element. Words and
-uniform numbers are the same bits everywhere.
+Random numbers are Philox 4x32-10, as in cuRAND and in torch on GPUs. A number depends on its seed, counter and
+subsequence alone, not on the tiles, the blocks or the backend. The counter is mostly the index of the element. Words
+and uniform numbers have the same bits everywhere.
 
 J. Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 """
@@ -51,14 +51,15 @@ def iota(shape: tuple[int] | int, dtype: DTypeLike = i32, start: Tile | int = 0,
 
     Args:
         shape: one constant extent, at least 1.
-        dtype: integers; elements beyond its ends wrap.
+        dtype: an integer dtype; elements beyond its range wrap.
         start, step: numbers, or scalars of `dtype`.
 
     Returns:
         A tile of one axis, of `dtype`.
 
     Raises:
-        KernelTypeError: the shape has another number of axes, `dtype` is no integer, or does not hold a constant.
+        KernelTypeError: the shape does not have one axis, `dtype` is no integer dtype, or `dtype` does not hold a
+            constant `start` or `step`.
 
     Example:
         >>> run(lambda x: x + ct.convert_tile(ct.iota((4,)), x.dtype), [10.0, 10.0, 10.0, 10.0])
@@ -73,13 +74,13 @@ def iota(shape: tuple[int] | int, dtype: DTypeLike = i32, start: Tile | int = 0,
 def philox(seed: Tile | int, counter: Tile | int, subsequence: Tile | int = 0) -> tuple[Tile, Tile, Tile, Tile]:
     """Four independent tiles of 32 random bits: Philox 4x32-10.
 
-    The four words of the block are `counter` and `subsequence`, the low words first; the two words of the key are
-    `seed`. That is cuRAND's `seed`, `offset / 4` and `subsequence`.
+    `counter` and `subsequence` are the four words of Philox's counter block, low words first. `seed` is the two words
+    of its key. In cuRAND's terms `counter` is `offset / 4`; `seed` and `subsequence` have the same names there.
 
     Args:
         seed: a number or an integer scalar, of 64 bits.
         counter: a tile of integers, or a number: one for each element. Negative ones count modulo `2**64`.
-        subsequence: the same; another makes other numbers of equal counters.
+        subsequence: like `counter`; equal counters of different subsequences give different numbers.
 
     Returns:
         Four tiles of u32, of the shape of `counter` and `subsequence`, which broadcast.
@@ -96,14 +97,14 @@ def philox(seed: Tile | int, counter: Tile | int, subsequence: Tile | int = 0) -
 
 @composition()
 def rand(seed: Tile | int, counter: Tile | int, subsequence: Tile | int = 0) -> Tile:
-    """Random f32 from 0 to below 1, all multiples of `2**-24` as likely.
+    """Random f32 from 0 to below 1: multiples of `2**-24`, all equally likely.
 
-    They are the highest 24 bits of the first word of `philox`.
+    Each is made of the highest 24 bits of the first word of `philox`.
 
     Args:
         seed: a number or an integer scalar, of 64 bits.
         counter: a tile of integers, or a number: one for each element, such as its index in the tensor.
-        subsequence: the same; another makes other numbers of equal counters.
+        subsequence: like `counter`; equal counters of different subsequences give different numbers.
 
     Returns:
         A tile of f32, of the shape of `counter` and `subsequence`, which broadcast; the same bits on every backend.
@@ -124,14 +125,14 @@ def rand(seed: Tile | int, counter: Tile | int, subsequence: Tile | int = 0) -> 
 def randn(seed: Tile | int, counter: Tile | int, subsequence: Tile | int = 0) -> Tile:
     """Random f32 of the standard normal distribution.
 
-    `sqrt(-2 * log(u)) * sin(v)` (Box and Muller), where `u`, above 0 and at most 1, and `v`, up to 2 pi, are the first
-    two words of `philox` as cuRAND takes them. `u` and `v` are the same bits on every backend; the result is within 4
+    The transform of Box and Muller: `sqrt(-2 * log(u)) * sin(v)`. As in cuRAND, `u` (above 0, at most 1) and `v` (up to
+    2 pi) are made of the first two words of `philox`. They have the same bits on every backend. The result is within 4
     ulp of the exact value for them.
 
     Args:
         seed: a number or an integer scalar, of 64 bits.
         counter: a tile of integers, or a number: one for each element, such as its index in the tensor.
-        subsequence: the same; another makes other numbers of equal counters.
+        subsequence: like `counter`; equal counters of different subsequences give different numbers.
 
     Returns:
         A tile of f32, of the shape of `counter` and `subsequence`, which broadcast.
@@ -158,15 +159,15 @@ def randint(
     Args:
         seed: a number or an integer scalar, of 64 bits.
         counter: a tile of integers, or a number: one for each element, such as its index in the tensor.
-        low, high: the bounds: numbers or i32. `high` is above `low`, and is not drawn itself; for bounds that are no
-            constants nothing checks that.
-        subsequence: the same as `counter`; another makes other numbers of equal counters.
+        low, high: the bounds: numbers or i32. `high` must be above `low`, and is not drawn itself. Nothing checks
+            bounds that are not constant.
+        subsequence: like `counter`; equal counters of different subsequences give different numbers.
 
     Returns:
         A tile of i32, of the shape of `counter` and `subsequence`, which broadcast; the same bits on every backend.
 
     Raises:
-        KernelTypeError: an argument is no integer, `seed` is no scalar, or constant bounds leave no number.
+        KernelTypeError: an argument is no integer, `seed` is no scalar, or constants with `high` not above `low`.
 
     Example:
         >>> run(lambda x: ct.randint(7, ct.iota((6,)), 1, 7), [0] * 6, dtype="i32")

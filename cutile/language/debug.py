@@ -1,15 +1,15 @@
 """Prints and assertions.
 
-Python's own `print` and `assert` do the same in a kernel; these are the other spellings.
+Python's own `print` and `assert` do the same in a kernel. The functions below are their names in cuTile Rust.
 
     print("block", i, "sum", total)                   values, separated by spaces
     print(f"row {i}: {tile:.3f}")                     the usual formats; tiles in nested brackets
     assert n % 32 == 0, "n must be a multiple of 32"
 
 The tile blocks of a kernel that prints are started in linear order. Floats print with six digits unless a format says
-otherwise. On a GPU the text comes out when the stream is waited for, on the process's standard output, not through
-Python's `sys.stdout`, and at most a megabyte of it is kept. An assertion that fails on a GPU writes its message to
-standard error, and ends the process's use of the device: every later operation on it raises.
+otherwise. On a GPU the text appears when the host waits for the stream. It goes to the process's standard output, not
+through Python's `sys.stdout`, and at most a megabyte of it is kept. On every target a failed assertion raises
+`KernelAssertionError` where the host waits for the launch. The device stays usable.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from cutile.tile import Tile
 
 @operation
 def cuda_tile_print(format: str, *values: Tile | float) -> None:
-    """Print `format`, whose `{}` stand for the values in turn.
+    """Print `format`, with each `{}` replaced by the next value.
 
-    `{:.3f}` gives a format; no newline is added.
+    `{:.3f}` says the value's format. No newline is added.
 
     Args:
         format: a constant text.
         values: tiles, scalars or numbers, one for each `{}`.
 
     Raises:
-        KernelTypeError: the text is not constant, or has another number of `{}`.
+        KernelTypeError: the text is not constant, or has more or fewer `{}` than there are values.
 
     Example:
         >>> @ct.entry
@@ -57,7 +57,7 @@ def print_tko(format: str, *values: Tile | float, token: Token | None = None) ->
         A token.
 
     Raises:
-        KernelTypeError: the text is not constant, or has another number of `{}`.
+        KernelTypeError: the text is not constant, or has more or fewer `{}` than there are values.
 
     Example:
         >>> @ct.entry
@@ -71,14 +71,14 @@ def print_tko(format: str, *values: Tile | float, token: Token | None = None) ->
 
 @operation
 def cuda_tile_assert(condition: Tile | bool, message: str = "") -> None:
-    """`assert condition, message`. Of a tile every element must hold.
+    """`assert condition, message`; every element of a tile must be true.
 
     Args:
-        condition: a bool, a scalar or a tile; of numbers, whether they are not 0.
+        condition: a bool, a scalar or a tile. A number counts as true if it is not 0.
         message: a constant text.
 
     Raises:
-        KernelAssertionError: the condition was false; raised where the kernel is waited for.
+        KernelAssertionError: the condition was false. It is raised where the host waits for the kernel.
 
     Example:
         >>> @ct.entry

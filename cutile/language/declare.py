@@ -7,8 +7,8 @@ The front end and the pages of the reference read the declarations:
         \"\"\"The hyperbolic tangent.\"\"\"
         ...
 
-The body is never run, and compiled kernels never call the function. An interpreted kernel does: the interpreter gives
-the call its meaning. Anywhere else a call is an error.
+The body is never run. Compiled kernels never call the function. An interpreted kernel does call it, and the interpreter
+gives the call its meaning (`cutile.tile.live`). Anywhere else a call is an error.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _R = TypeVar("_R")
 
 @dataclass(frozen=True)
 class Kinds:
-    """Kinds of element types, as a plural for messages.
+    """Kinds of element types, with a name for messages.
 
     Attributes:
-        words: what tiles of these are called: "floats".
-        names: the kinds, as `dtype.kind` has them.
+        words: the plural for elements of these kinds: "floats".
+        names: the kinds, as values of `dtype.kind`.
     """
 
     words: str
@@ -48,13 +48,13 @@ class Declaration:
     """An operation of the kernel language.
 
     Attributes:
-        name: of the function, and of its handler.
-        function: as its author wrote it. If `takes` is given, parameters without a default are operands, and those with
-            one are markers of the same names.
-        takes: the kinds of its operands, which are brought to one type; None where it is not element-wise.
-        composed: whether its handler composes it of other operations, so that no class and no backend knows it.
-        ulps: the largest error of a composition by dtype, in units in the last place; 0.5 where nothing is said.
-        note: what the errors leave open.
+        name: the name of the function, and of its handler in the front end.
+        function: the declared function itself. If `takes` is given, its parameters without a default are operands.
+            Those with a default are markers, and have the names of the markers' classes.
+        takes: the kinds of the operands, which are brought to one type; None for an operation that is not element-wise.
+        composed: whether the handler composes the operation of others, so that no class and no backend knows it.
+        ulps: the largest error of a composition by dtype, in units in the last place; 0.5 for a dtype that is absent.
+        note: a condition of the errors.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Declaration:
 
     @property
     def signature(self) -> inspect.Signature:
-        """What a call takes."""
+        """The parameters of a call."""
         return inspect.signature(self.function)
 
 
@@ -82,7 +82,8 @@ def operation(takes: Kinds | Callable[_P, _R]) -> Any:
     """Declare a function as an operation of the kernel language.
 
     Args:
-        takes: the kinds of numbers of an element-wise operation; of another, the function itself.
+        takes: the kinds of numbers that an element-wise operation takes. For any other operation there are none: the
+            decorator is used without arguments, and `takes` is the function itself.
     """
     if isinstance(takes, Kinds):
         return functools.partial(_declared, takes=takes)
@@ -94,12 +95,12 @@ def composition(
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Declare an operation that is composed of others.
 
-    `cutile/frontend/families/` says of which.
+    Its handler in `cutile/frontend/families/` composes it.
 
     Args:
-        takes: the kinds of numbers of an element-wise operation; None of another.
-        note: what the errors leave open, in a few words.
-        ulps: the largest error by dtype, in units in the last place; 0.5 where nothing is said.
+        takes: the kinds of numbers that an element-wise operation takes; None for any other operation.
+        note: a condition of the errors, in a few words.
+        ulps: the largest error by dtype, in units in the last place; 0.5 for a dtype that is absent.
     """
 
     def declare(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -109,9 +110,9 @@ def composition(
 
 
 def alike(pattern: Callable[_P, _R]) -> Callable[[Callable[[], None]], Callable[_P, _R]]:
-    """Declare an operation that has another one's signature.
+    """Declare an operation with the signature of another, `pattern`.
 
-    The function itself has no parameters.
+    The decorated function itself is written without parameters.
     """
 
     def declare(function: Callable[[], None]) -> Callable[_P, _R]:

@@ -1,6 +1,6 @@
 """Elements of tensors at any indices.
 
-Gather, scatter, and views of which an index tile names the places along one axis.
+Gather and scatter; and views whose places along one axis come from an index tile.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ def gather(
 ) -> Tile:
     """The elements of a tensor at any indices, lane by lane.
 
-    Indices count elements, from the tensor's start.
+    Indices count elements from the tensor's start, also for a partition or a `Mut`.
 
     Args:
-        x: a tensor, a partition or a `Mut` (the whole of it, not this block's tile alone).
+        x: a tensor, a partition, a `SharedMut` or a `Mut`. Any element of the whole tensor can be read.
         index: one tile or scalar of integers per axis; they broadcast, and the result has their shape.
-        mask: where it is false nothing is read.
-        padding_value: the result where `mask` is false, or an index is not in the tensor. A negative index is not in
-            it.
+        mask: bools; where it is false, nothing is read.
+        padding_value: the result where `mask` is false or an index is outside of the tensor. Every negative index is
+            outside.
         ordering: WEAK, RELAXED or ACQUIRE.
-        scope: among whom a RELAXED or ACQUIRE load is ordered; the device by default.
+        scope: the blocks, and devices, that a RELAXED or ACQUIRE load is ordered with; DEVICE by default.
 
     Returns:
         A tile of the indices' shape, of the tensor's dtype.
 
     Raises:
-        KernelTypeError: the number of indices is not that of the tensor's axes, or shapes do not broadcast.
+        KernelTypeError: there is not one index for each axis of the tensor, or shapes do not broadcast.
 
     Example:
         >>> @ct.entry
@@ -65,23 +65,25 @@ def scatter(
     ordering: ordering = ordering.WEAK,
     scope: scope | None = None,
 ) -> None:
-    """Write elements of a `Mut` at any indices, counted as in `gather`.
+    """Write elements of a tensor at any indices, counted as in `gather`.
 
-    What is not in the tensor is dropped.
+    A value whose index is outside of the tensor is dropped.
 
-    Where two lanes, or two tile blocks, write one element, one of them wins. A target may not regroup the tile blocks
-    of a kernel that scatters: they are started in linear order, one thread block each.
+    Where two lanes, or two tile blocks, write the same element, one of the values stays. The tile blocks of a kernel
+    that scatters are started in linear order, one thread block each: a scatter reaches beyond the block's own tile, so
+    no target may regroup the blocks.
 
     Args:
-        y: a `SharedMut`, or a `Mut`, of which the whole tensor can be reached, not this block's tile alone.
+        y: a `SharedMut` or a `Mut`. Any element of the whole tensor can be written.
         index: one tile or scalar of integers per axis; they broadcast.
         value: of the tensor's dtype; broadcast to the shape of the indices.
-        mask: where it is false nothing is written.
+        mask: bools; where it is false, nothing is written.
         ordering: WEAK, RELAXED or RELEASE.
-        scope: among whom a RELAXED or RELEASE store is ordered; the device by default.
+        scope: the blocks, and devices, that a RELAXED or RELEASE store is ordered with; DEVICE by default.
 
     Raises:
-        KernelTypeError: `y` is no `Mut`, the number of indices is not that of its axes, or shapes do not broadcast.
+        KernelTypeError: `y` is no `Mut` and no `SharedMut`, there is not one index for each axis, or shapes do not
+            broadcast.
 
     Example:
         >>> @ct.entry
@@ -97,7 +99,7 @@ def scatter(
 class GatherScatterView:
     """A tensor seen as tiles whose places along one axis are chosen one by one.
 
-    Made by `make_gather_scatter_view`.
+    `make_gather_scatter_view` makes it.
     """
 
 
@@ -105,12 +107,12 @@ class GatherScatterView:
 def make_gather_scatter_view(x: Tensor | Mut | SharedMut, shape: tuple[int, ...], axis: int = 0) -> GatherScatterView:
     """A view of `x` in tiles of `shape`, gathered along `axis`.
 
-    An index tile at each load gives the places along `axis`.
+    Each load and store has an index tile, which gives the element index along `axis` of each place of the tile.
 
     Args:
-        x: a tensor.
+        x: a tensor, a `Mut` or a `SharedMut`.
         shape: constant extents, each at least 1. One for each axis of `x`.
-        axis: a constant: the axis of the index tile. Negative ones count from the last.
+        axis: a constant: the axis of the index tile. Negative ones count from the end.
 
     Returns:
         The view.
@@ -147,19 +149,19 @@ def load_gather_scatter_view_tko(
     """A tile of a gather view, and a token; zeros where an index is not in the tensor.
 
     Args:
-        view: what `make_gather_scatter_view` made.
-        index: along the view's axis a tile of integers, one element index for each place of the tile; along the others
-            a tile index.
+        view: a view by `make_gather_scatter_view`.
+        index: one entry for each axis. Along the view's axis it is a tile of integers, one element index for each place
+            of the tile; along any other axis it is a tile index.
         ordering: WEAK, RELAXED or ACQUIRE.
-        scope: among whom a RELAXED or ACQUIRE load is ordered; the device by default.
-        latency: without effect, as `explain` says: accesses by address are not begun ahead.
-        token: the access comes after those for which the token stands.
+        scope: the blocks, and devices, that a RELAXED or ACQUIRE load is ordered with; DEVICE by default.
+        token: the load comes after the accesses that the token stands for.
+        latency: a hint without effect, as `explain` says: loads by address are not begun ahead.
 
     Returns:
         A tile of the view's shape, of the tensor's dtype; and a token.
 
     Raises:
-        KernelTypeError: the number of indices is not that of the view's axes.
+        KernelTypeError: there is not one index for each axis of the view.
 
     Example:
         >>> run(lambda x: ct.load_gather_scatter_view_tko(
@@ -172,7 +174,7 @@ def load_gather_scatter_view_tko(
 @operation
 def store_gather_scatter_view_tko(
     view: GatherScatterView,
-    value: Tile,
+    value: Tile | float,
     index: tuple[Tile | int, ...],
     ordering: ordering = ordering.WEAK,
     scope: scope | None = None,
@@ -181,23 +183,23 @@ def store_gather_scatter_view_tko(
 ) -> Token:
     """Write a tile of a gather view: each place along its axis at its own index.
 
-    What has an index outside of the tensor is dropped. Where two places have one index, one of the two values stays of
-    each element.
+    Places with an index outside of the tensor are dropped. Where two places have the same index, each element keeps one
+    of the two values.
 
     Args:
-        view: what `make_gather_scatter_view` made of a `Mut`.
+        view: a view of a `Mut` or a `SharedMut` by `make_gather_scatter_view`.
         value: a tile of the view's shape and of the tensor's dtype, or a number.
         index: as for `load_gather_scatter_view_tko`.
         ordering: WEAK, RELAXED or RELEASE.
-        scope: among whom a RELAXED or RELEASE store is ordered; the device by default.
-        token: the access comes after those for which the token stands.
-        latency: without effect, as `explain` says: a store is not begun ahead.
+        scope: the blocks, and devices, that a RELAXED or RELEASE store is ordered with; DEVICE by default.
+        token: the store comes after the accesses that the token stands for.
+        latency: a hint without effect, as `explain` says: stores are not begun ahead.
 
     Returns:
         A token that stands for the store.
 
     Raises:
-        KernelTypeError: the view is not of a `Mut`, or the number of indices is not that of the view's axes.
+        KernelTypeError: the view is of a tensor that is only read, or there is not one index for each axis of the view.
 
     Example:
         >>> @ct.entry

@@ -1,4 +1,4 @@
-"""Bases of annotations and markers, and what launches take for each annotation."""
+"""Bases of annotations and markers, and the launch arguments of each annotation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Protocol
 class Subscriptable:
     """Base of annotations with facts in brackets, as in `Tensor[f32, Dyn, 128]`.
 
-    Python may evaluate such an annotation: it gives an alias that keeps the facts.
+    Where Python evaluates such an annotation, the result is an alias that keeps the facts.
     """
 
     def __class_getitem__(cls, facts: Any) -> Any:
@@ -19,46 +19,46 @@ class Subscriptable:
 
 
 class ReadOperand(Protocol):
-    """What a launch takes for a `Tensor`: a tensor, a view, a shared handle."""
+    """A launch argument for a `Tensor`: a tensor, a view, a shared handle."""
 
     def __kernel_input__(self) -> Any: ...
 
 
 class PointedOperand(Protocol):
-    """A handle of several tensors by their addresses."""
+    """A launch argument for a `Tensor` of addresses: a `DeviceVec` of tensors."""
 
     def __kernel_inputs__(self) -> Any: ...
 
 
 class ForeignOperand(Protocol):
-    """Another library's tensor, which is read as it is: PyTorch, CuPy, JAX, NumPy."""
+    """A tensor of PyTorch, CuPy, JAX or NumPy, which the kernel reads in place."""
 
     @property
     def __dlpack__(self) -> Any: ...
 
 
 class NumbaOperand(Protocol):
-    """A device array of Numba's."""
+    """A device array of Numba, which the kernel reads in place."""
 
     @property
     def __cuda_array_interface__(self) -> Any: ...
 
 
 class WrittenOperand(Protocol):
-    """What a launch takes for a `Mut`: a partition."""
+    """A launch argument for a `Mut`: a partition."""
 
     def __kernel_output__(self) -> Any: ...
 
 
 class SharedOperand(Protocol):
-    """What a launch takes for a `SharedMut`: a tensor, or what `tensor.mut` is."""
+    """A launch argument for a `SharedMut`: a tensor, or `tensor.mut`."""
 
     def __kernel_shared__(self) -> Any: ...
 
 
 _Read = ReadOperand | PointedOperand | ForeignOperand | NumbaOperand
 TensorArgument = _Read | Awaitable[_Read]
-"""For a `Tensor`, as type checkers see it; an op that yields one is awaitable."""
+"""For a `Tensor`, as type checkers see it. A `DeviceOp` that yields such an argument is awaitable."""
 MutArgument = WrittenOperand | Awaitable[WrittenOperand]
 """For a `Mut`."""
 SharedArgument = SharedOperand | Awaitable[SharedOperand]

@@ -41,14 +41,14 @@ def get_num_tile_blocks() -> tuple[int, int, int]:
 def num_tiles(view: Partition | Mut, axis: int) -> int:
     """How many tiles cover the tensor along a constant `axis`.
 
-    The extent over the tile's, rounded up.
+    It is the tensor's extent divided by the tile's, rounded up.
 
     Args:
         view: a partition, or a `Mut`.
         axis: a constant; negative ones count from the end.
 
     Returns:
-        An i32 scalar, or a constant where the extent is known.
+        An i32 scalar, or a constant where the kernel is compiled for the extent.
 
     Raises:
         KernelTypeError: there is no such axis.

@@ -1,6 +1,6 @@
 """Mapped partitions.
 
-A tile block writes a stream of tiles of such an output, at the indices that the partition mints for it.
+In such an output each tile block writes a stream of tiles, at the indices that the partition mints for the block.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from cutile.language.token import Token
 from cutile.tile import Tile, outside_kernel
 
 OWNED: Final = 0
-"""In a map: the stream leaves this axis out, and each of its items owns all tiles along it."""
+"""An entry of a map: the stream does not go along this axis. Each of its indices owns all tiles along the axis."""
 
 
 class PartitionIndex:
     """An index that a mapped partition minted, of a tile that this block alone writes.
 
-    Loads take it, too.
+    Loads take it as well, from this partition and from others.
     """
 
     def coords(self) -> tuple[int, ...]:
@@ -61,7 +61,7 @@ class PartitionIndex:
 class MappedPartitionMut(Subscriptable):
     """A persistent output: `z: MappedPartitionMut`.
 
-    Each of a fixed number of tile blocks goes over many tiles.
+    There is a fixed number of tile blocks, and each goes over many tiles.
 
     The host maps a partition, `z.partition((64, 64)).map((4, 1), num_tile_blocks)`; the kernel loops over the indices
     that the map mints for its block, and stores at those alone.
@@ -128,7 +128,7 @@ class MappedPartitionMut(Subscriptable):
         outside_kernel("MappedPartitionMut.ndim")
 
     def iter_indices(self) -> Iterable[PartitionIndex]:
-        """This block's indices: all blocks together mint each tile's once.
+        """This block's indices; over all blocks, each tile's index comes once.
 
         Example:
             >>> @ct.entry
@@ -143,9 +143,9 @@ class MappedPartitionMut(Subscriptable):
         outside_kernel("MappedPartitionMut.iter_indices")
 
     def iter_indices_with(self, other: MappedPartitionMut) -> Iterable[PartitionIndex]:
-        """One stream for two outputs that are mapped alike and have as many tiles.
+        """`iter_indices` for two outputs with the same map and the same number of tiles.
 
-        Its indices are good for both.
+        Each index is valid for both.
 
         Example:
             >>> @ct.entry
@@ -160,9 +160,9 @@ class MappedPartitionMut(Subscriptable):
         outside_kernel("MappedPartitionMut.iter_indices_with")
 
     def iter_indices_within(self, ranges: Sequence[tuple[int, int]]) -> Iterable[PartitionIndex]:
-        """The tiles of a part.
+        """`iter_indices` over a part of the tiles.
 
-        `(first, count)` along each axis, in tiles; a literal count of -1 is the rest.
+        `ranges` has `(first, count)` for each axis, in tiles. A literal count of -1 means the rest of the axis.
 
         Example:
             >>> @ct.entry
@@ -206,10 +206,10 @@ class MappedPartitionMut(Subscriptable):
         """
         outside_kernel("MappedPartitionMut.load")
 
-    def store(self, value: Tile, index: PartitionIndex | tuple[Any, ...]) -> Token:
+    def store(self, value: Tile | float, index: PartitionIndex | tuple[Any, ...]) -> Token:
         """Write the tile at a minted index.
 
-        Components of a minted index do as well; along OWNED axes any tile is allowed.
+        A tuple of components of a minted index does as well. Along OWNED axes any tile is allowed.
 
         Example:
             >>> @ct.entry

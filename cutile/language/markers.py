@@ -1,7 +1,7 @@
 """Markers: the fixed choices of an operation, as enums.
 
-Operations have defaults for them: `ct.exp2(x)` is the common case, `ct.exp2(x, ftz=True)` the other one. Where there
-are just two choices, a bool means the same as the marker: `ftz=True` is `ftz=ct.ftz.ENABLED`.
+Operations have defaults for them: `ct.exp2(x)` is the common case, `ct.exp2(x, ftz=True)` the other one. Where the
+choice is between ENABLED and DISABLED, a bool does as well: `ftz=True` is `ftz=ct.ftz.ENABLED`.
 
 Their names are in lower case, as kernels write them. A marker's value is its word in the IR.
 """
@@ -15,11 +15,11 @@ from cutile.language.facts import Marker
 class rounding(Marker):
     """Which neighbour a result between two floats is rounded to.
 
-    Of `divi`: between two integers.
+    For `divi` the neighbours are integers.
     """
 
     NEAREST_EVEN = "nearest_even"
-    """The nearest; of two that are as near, the one whose last bit is 0."""
+    """The nearest; of two equally near ones, the one whose last bit is 0."""
     POSITIVE_INF = "positive_inf"
     """The one above; the ceiling of a quotient."""
     NEGATIVE_INF = "negative_inf"
@@ -29,11 +29,11 @@ class rounding(Marker):
     APPROX = "approx"
     """A fast result within a stated bound."""
     FULL = "full"
-    """A fast result that is right over the full range of exponents, within a stated bound."""
+    """A fast result within a stated bound, which holds over the full range of exponents."""
 
 
 class ftz(Marker):
-    """Whether f32 results and operands below the smallest normal number become zero.
+    """Flush to zero: whether subnormal f32 operands and results become zero.
 
     Their sign is kept.
     """
@@ -43,7 +43,7 @@ class ftz(Marker):
 
 
 class nan(Marker):
-    """Whether a maximum or minimum is NaN where one operand is.
+    """Whether a maximum or minimum is NaN where one operand is NaN.
 
     ENABLED: NaN propagates. DISABLED: the result is the other operand.
     """
@@ -69,7 +69,7 @@ class overflow(Marker):
 
 
 class predicate(Marker):
-    """Which comparison."""
+    """The comparison that `cmpi` and `cmpf` make."""
 
     EQUAL = "eq"
     NOT_EQUAL = "ne"
@@ -80,9 +80,9 @@ class predicate(Marker):
 
 
 class cmp_ordering(Marker):
-    """What a comparison of floats gives where an operand is NaN.
+    """The result of a comparison of floats where an operand is NaN.
 
-    ORDERED false, UNORDERED true.
+    ORDERED gives false, UNORDERED true.
     """
 
     ORDERED = "ordered"
@@ -90,21 +90,21 @@ class cmp_ordering(Marker):
 
 
 class signedness(Marker):
-    """How the bits of an integer are read, where its dtype does not say."""
+    """How `mmai` reads the bits of a factor, whatever the sign of its dtype."""
 
     SIGNED = "signed"
     UNSIGNED = "unsigned"
 
 
 class reverse(Marker):
-    """From which end a scan begins."""
+    """The end from which a scan begins: the first element, or the last."""
 
     FORWARD = "forward"
     REVERSE = "reverse"
 
 
 class padding(Marker):
-    """What a load gives past the edges of a tensor."""
+    """The elements that a load gives past the edges of a tensor."""
 
     NONE = "none"
     """Unspecified elements, which the kernel must not use."""
@@ -119,23 +119,30 @@ class ordering(Marker):
     """How an access to memory is ordered, in the memory model of C++ and PTX."""
 
     WEAK = "weak"
-    """Not atomic; all others are. While one block writes an element so, no other one may access it."""
+    """Not atomic; all others are. While one block writes an element with it, no other block may access that element."""
     RELAXED = "relaxed"
+    """Atomic, but orders no other access."""
     ACQUIRE = "acquire"
+    """Also: if it reads an element that a RELEASE wrote, this block's later accesses see all that came before that."""
     RELEASE = "release"
+    """Also: an ACQUIRE that reads the element makes all earlier accesses of this block visible to the reader."""
     ACQ_REL = "acq_rel"
+    """ACQUIRE and RELEASE at once, for updates."""
 
 
 class scope(Marker):
-    """Which blocks and devices an ordered access is ordered among."""
+    """The blocks, and devices, that an ordered access is ordered with."""
 
     TILE_BLOCK = "tile_block"
+    """This tile block alone."""
     DEVICE = "device"
+    """All tile blocks on this device, of all kernels."""
     SYSTEM = "system"
+    """Those of all devices, and the host."""
 
 
 class atomic(Marker):
-    """What an atomic update does with the element and its argument.
+    """How an atomic update combines the element and its argument.
 
     MAX and MIN read integers as signed, UMAX and UMIN as unsigned. ADD is for integers, ADDF for floats.
     """
@@ -155,9 +162,9 @@ class atomic(Marker):
 class tma(Marker):
     """Whether a load or a store may go through TMA; a hint.
 
-    TMA serves loads of partitions in kernels with products (sm_90a). There it may serve stores of a product's result,
-    by `y.store` and by views. With DISABLED, threads load or store this tile. A plan that needs TMA for it is refused:
-    `explain` says so.
+    On sm_90a, TMA serves loads of partitions in kernels with products. In such kernels it may also serve stores of a
+    product's result, by `y.store` and by views. With DISABLED, threads load or store this tile. The compiler then
+    refuses plans that need TMA for the tile, and `explain` says so.
     """
 
     ENABLED = "enabled"
@@ -165,13 +172,13 @@ class tma(Marker):
 
 
 class Latency(int):
-    """Iterations of its loop that a load may be begun ahead: `ct.Latency(4)`.
+    """Iterations of its loop by which a load may run ahead: `ct.Latency(4)`.
 
     A hint, which changes no result.
 
     On a GPU the loads of a loop run ahead of it through stages of shared memory. A load has one stage more than its
-    latency, or as many as fit; without a hint it has as many as fit, up to four. Operands that TMA loads share their
-    stages, and take the larger latency. The CPU loads nothing ahead.
+    latency, or as many as fit if these are fewer. Without a hint it has as many as fit, up to four. The operands that
+    TMA loads share their stages, and take the larger latency. The CPU loads nothing ahead.
 
     Raises:
         ValueError: below 1.

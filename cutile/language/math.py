@@ -1,14 +1,14 @@
 """Functions of floats: powers, roots, logarithms, error functions, neighbours.
 
-f16 and bf16 are computed in f32 and rounded once. The errors are stated with the operations. Functions of angles are in
-`trigonometry.py`.
+f16 and bf16 are computed in f32 and rounded once. Each function states its largest error, in units in the last place
+(ulp). Functions of angles are in `trigonometry.py`.
 """
 
 from __future__ import annotations
 
 from cutile.language.declare import FLOATS, composition, operation
 
-# Capitalised: parameters have the markers' own names.
+# Capitalised: parameters have the markers' own names, and would hide them.
 from cutile.language.markers import ftz as Ftz
 from cutile.language.markers import rounding as Rounding
 from cutile.tile import Tile
@@ -40,7 +40,7 @@ def exp2(x: Tile | float, ftz: Ftz | bool = False) -> Tile:
 
     Args:
         x: floats; a tile or a number.
-        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+        ftz: whether subnormal f32 operands and results become zeros of their sign.
 
     Returns:
         A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 1 ulp in f64.
@@ -119,16 +119,16 @@ def log10(x: Tile | float) -> Tile:
 
 @operation(FLOATS)
 def sqrt(x: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz | bool = False) -> Tile:
-    """The square root, rounded as asked; NaN below zero.
+    """The square root, rounded as `rounding` says; NaN below zero.
 
     Args:
         x: floats; a tile or a number.
-        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64; APPROX, which is within
-            2 ulp, for f32.
-        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+        rounding: which neighbour of the exact result. NEAREST_EVEN is for every float dtype, the directed ones for f32
+            and f64. APPROX, within 2 ulp of the exact result, is for f32.
+        ftz: whether subnormal f32 operands and results become zeros of their sign.
 
     Returns:
-        A tile of the dtype and shape of `x`, rounded as asked.
+        A tile of the dtype and shape of `x`, rounded as `rounding` says.
 
     Raises:
         KernelTypeError: `x` is no float, or the dtype has no such rounding.
@@ -146,7 +146,7 @@ def rsqrt(x: Tile | float, ftz: Ftz | bool = False) -> Tile:
 
     Args:
         x: floats; a tile or a number.
-        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+        ftz: whether subnormal f32 operands and results become zeros of their sign.
 
     Returns:
         A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 1.5 ulp in f64.
@@ -207,7 +207,7 @@ def erf(x: Tile | float) -> Tile:
 
 @operation(FLOATS)
 def erfc(x: Tile | float) -> Tile:
-    """`1 - erf(x)`, which keeps its precision where it is small.
+    """`1 - erf(x)`, precise also where the result is small.
 
     Args:
         x: floats; a tile or a number.
@@ -258,7 +258,7 @@ def log1p(x: Tile | float) -> Tile:
 
     Returns:
         A tile of the dtype and shape of `x`. The error is at most 1 ulp in f32 and 2 ulp in f64.
-        NaN below -1, -inf at -1.
+            NaN below -1, -inf at -1.
 
     Raises:
         KernelTypeError: `x` is no float.
@@ -292,7 +292,7 @@ def expm1(x: Tile | float) -> Tile:
 
 @composition(FLOATS, f32=4.0, f64=3.0)
 def sigmoid(x: Tile | float) -> Tile:
-    """`1 / (1 + exp(-x))`, precise also where it is small.
+    """`1 / (1 + exp(-x))`, precise also where the result is small.
 
     Args:
         x: floats; a tile or a number.
@@ -354,7 +354,7 @@ def ceil(x: Tile | float) -> Tile:
 def trunc(x: Tile | float) -> Tile:
     """`x` without its fraction: the next whole number towards zero.
 
-    A result of zero has the sign of `x`; infinities and NaN stay.
+    A result of zero has the sign of `x`. Infinities and NaN stay as they are.
 
     Args:
         x: floats; a tile or a number.
@@ -396,7 +396,7 @@ def pow(x: Tile | float, y: Tile | float) -> Tile:
 def hypot(x: Tile | float, y: Tile | float) -> Tile:
     """`sqrt(x * x + y * y)`, also where a square overflows or vanishes.
 
-    Infinite where an operand is, beside NaN too.
+    Infinite where an operand is infinite, even if the other one is NaN.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
@@ -423,7 +423,7 @@ def logaddexp(x: Tile | float, y: Tile | float) -> Tile:
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape. The error is at most 2 ulp in f32 and 2 ulp in f64.
-        They are ulp of 1 where the result is below 1, since the sum cancels near 0.
+            Where the result is below 1 these are ulp of 1, since the sum cancels near 0.
 
     Raises:
         KernelTypeError: an operand is no float, or the dtypes or shapes do not fit.
@@ -445,8 +445,8 @@ def lgamma(x: Tile | float) -> Tile:
         x: floats; a tile or a number.
 
     Returns:
-        A tile of the dtype and shape of `x`. The error is at most 6 ulp in f32 and 5 ulp in f64. They are ulp of 1
-        where `x` is negative and the result below 1, since it cancels near 0.
+        A tile of the dtype and shape of `x`. The error is at most 6 ulp in f32 and 5 ulp in f64. Where `x` is
+            negative and the result below 1 these are ulp of 1, since the result cancels near 0.
 
     Raises:
         KernelTypeError: `x` is no float.
@@ -462,7 +462,7 @@ def lgamma(x: Tile | float) -> Tile:
 def copysign(x: Tile | float, y: Tile | float) -> Tile:
     """The absolute value of `x` with the sign of `y`.
 
-    Zeros and NaN have signs, too.
+    The sign is a bit, which zeros and NaNs have as well.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
@@ -484,7 +484,8 @@ def copysign(x: Tile | float, y: Tile | float) -> Tile:
 def nextafter(x: Tile | float, y: Tile | float) -> Tile:
     """The number of the dtype next to `x` in the direction of `y`.
 
-    It is `y` where the two are equal, as in C, and NaN where one of them is. Behind the largest number comes infinity.
+    The result is `y` where the two are equal, as in C, and NaN where one of them is NaN. After the largest number comes
+    infinity.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.

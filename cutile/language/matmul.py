@@ -1,6 +1,6 @@
 """Matrix products, as functions.
 
-The operation `mma` lists the types that are multiplied.
+The class `Mma` in `cutile/ops/matmul.py` has a table of the types that are multiplied.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ def mma(a: Tile, b: Tile, acc: Tile, use_fast_acc: bool = False) -> Tile:
     Args:
         a, b: the factors, of one dtype; floats of 8 bits may differ, as may i8 and u8.
         acc: the accumulator, to which the products are added.
-        use_fast_acc: for floats of 8 bits with an accumulator of f32: keep all sums in the tensor cores. Those of
-            Hopper keep about 14 bits of a sum, for less time or fewer registers. No effect on other hardware.
+        use_fast_acc: for floats of 8 bits with an accumulator of f32: whether all sums stay in the tensor cores.
+            Hopper's tensor cores keep about 14 bits of such a sum; in return the product takes less time or fewer
+            registers. No effect on other hardware.
 
     Returns:
         A tile of the shape and dtype of `acc`.
@@ -49,8 +50,8 @@ def matmul(a: Tile, b: Tile) -> Tile:
         a, b: ... x M x K and ... x K x N, of types that `mma` multiplies.
 
     Returns:
-        A tile ... x M x N of the dtype of the factors, rounded once: sums run as for `mma`. Of i8 and u8 it is i32,
-        of floats of 8 bits and tf32 it is f32.
+        A tile ... x M x N of the dtype of the factors; but i32 for i8 and u8, and f32 for floats of 8 bits and tf32.
+            The sums run in the accumulators of `mma`, and are rounded once.
 
     Raises:
         KernelTypeError: the shapes or the dtypes do not fit together.
@@ -95,18 +96,18 @@ def mmai(
     a_signedness: signedness | None = None,
     b_signedness: signedness | None = None,
 ) -> Tile:
-    """`mma` of bytes in i32.
+    """`mma` of i8 and u8, with sums in i32.
 
     Args:
         a, b: tiles of i8 or u8: M x K and K x N, or batches of these.
         acc: a tile of i32, M x N; sums wrap.
-        a_signedness, b_signedness: how the bits of `a` and of `b` are read; None: as their dtype says.
+        a_signedness, b_signedness: how the bits of `a` and of `b` are read; None for as their dtype says.
 
     Returns:
         A tile of the shape of `acc`, of i32.
 
     Raises:
-        KernelTypeError: a factor is not of bytes, or the shapes do not fit together.
+        KernelTypeError: a factor is not of i8 or u8, or the shapes do not fit together.
 
     Example:
         >>> run(lambda x: ct.mmai(x.reshape((2, 2)).astype(ct.i8), x.reshape((2, 2)).astype(ct.u8),

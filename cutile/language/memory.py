@@ -17,8 +17,8 @@ def load_tile(
     Args:
         x: a tensor.
         shape: constant extents, each at least 1. One for each axis of `x`.
-        index: one integer scalar for each axis, counted in tiles. It is not checked: what lies outside of the tensor is
-            padding. `op.interpret()` reports it.
+        index: one integer scalar for each axis, counted in tiles. It is not checked: elements outside of the tensor are
+            padding. `op.interpret()` reports a tile that lies wholly outside.
         padding: the elements past the edges.
 
     Returns:
@@ -36,13 +36,13 @@ def load_tile(
 
 @operation
 def load_tile_like(x: Tensor, y: Mut, padding: padding = padding.ZERO) -> Tile:
-    """The tile of `x` at the place of this block's own tile of `y`.
+    """The tile of `x` at the tile index of this block's own tile of `y`.
 
     It has the shape of that tile, and the dtype of `x`.
 
     Args:
         x: a tensor.
-        y: a `Mut` of as many axes.
+        y: a `Mut` with as many axes as `x`.
         padding: the elements past the edges of `x`.
 
     Returns:
@@ -85,7 +85,7 @@ def load_tile_mut(y: Mut) -> Tile:
 def store_tile(y: Mut, value: Tile | float) -> None:
     """`y.store(value)`: write this block's tile.
 
-    What lies past the edges of the tensor is dropped.
+    Elements past the edges of the tensor are dropped.
 
     Args:
         y: a `Mut`.

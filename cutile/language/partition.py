@@ -1,4 +1,4 @@
-"""Partitions inside a kernel: tensors as grids of tiles, to read, and to write."""
+"""Partitions inside a kernel: tensors as grids of tiles, to read and to write."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Partition:
     def load(self, index: tuple[int | Tile, ...] | int | Tile | PartitionIndex) -> Tile:
         """The tile at a tile index, padded past the edges of the tensor.
 
-        The index is checked: it must name a tile. The compiler proves that, has the launch check it, or leaves a check
+        The index must name a tile, and is checked: the compiler proves it, has the launch check it, or leaves a check
         in the kernel.
 
         Example:
@@ -54,8 +54,8 @@ class Partition:
     def inside(self, index: tuple[int | Tile, ...] | int | Tile | PartitionIndex) -> Tile:
         """Which elements of the tile at an index lie within the tensor: a tile of bool.
 
-        The other elements of a loaded tile are padding. Zeros add nothing to a sum, but `t - mean` has no zeros there:
-        mask the padding before it meets the elements of the tensor.
+        The other elements of a loaded tile are padding. Zeros add nothing to a sum; but `t - mean` is not zero there.
+        So mask the padding before it is combined with elements of the tensor.
 
         Example:
             >>> @ct.entry
@@ -86,9 +86,9 @@ class Partition:
         outside_kernel("Partition.load_index")
 
     def load_pipelined(self, index: tuple[int | Tile, ...] | int | Tile, latency: int | None = None) -> Tile:
-        """`load`, with a hint: how many iterations of its loop it may be begun ahead.
+        """`load`, with a hint: how many iterations of its loop it may run ahead.
 
-        See `Latency`.
+        `latency` is at least 1, or None for no hint. See `Latency`.
 
         Example:
             >>> @ct.entry
@@ -132,7 +132,7 @@ class PartitionMut(Partition):
     def store(self, value: Tile | float, index: tuple[int | Tile, ...] | int | Tile) -> Token:
         """Write the tile at a tile index, which is checked.
 
-        What lies past the edges is dropped.
+        Elements past the edges are dropped.
 
         Example:
             >>> @ct.entry
@@ -145,7 +145,7 @@ class PartitionMut(Partition):
         """
         outside_kernel("PartitionMut.store")
 
-    def store_index(self, value: Tile, index: PartitionIndex) -> Token:
+    def store_index(self, value: Tile | float, index: PartitionIndex) -> Token:
         """`store` at an index that a mapped partition minted.
 
         Example:
@@ -159,7 +159,7 @@ class PartitionMut(Partition):
         outside_kernel("PartitionMut.store_index")
 
     def store_unchecked(self, value: Tile | float, index: tuple[int | Tile, ...] | int | Tile) -> Token:
-        """`store` without the check: nothing where there is no tile.
+        """`store` without the check: where there is no such tile, nothing is written.
 
         For kernels that say `@entry(unsafe=True)`.
 

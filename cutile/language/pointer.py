@@ -1,7 +1,7 @@
 """Raw pointers: tiles of addresses, for kernels that say `@entry(unsafe=True)`.
 
-Nothing checks an address, keeps its memory, or orders the launch behind the other users of that memory. So keep the
-tensor, and run its users on one stream. Offsets count elements.
+Nothing checks an address, keeps its memory alive, or orders the launch after other users of that memory. So keep the
+tensor, and run all its users on one stream. Offsets count elements.
 
     @ct.entry(unsafe=True)
     def add(z: Ptr[f32], x: Ptr[f32], n: i32):
@@ -27,9 +27,9 @@ from cutile.tile import Tile, outside_kernel
 class Ptr(Subscriptable):
     """A pointer, or a tile of them.
 
-    `p: Ptr[f32]` is a launch parameter, `p: Ptr` takes its dtype from the argument.
+    `p: Ptr[f32]` is a kernel parameter; `p: Ptr` takes its dtype from the argument.
 
-    A launch takes `tensor.device_pointer()` for it. Where the dtype is declared, it also takes an address as an int.
+    The argument is `tensor.device_pointer()`. Where the dtype is declared, it may also be an address, as an int.
 
     Example:
         >>> @ct.entry(unsafe=True)
@@ -48,7 +48,7 @@ class Ptr(Subscriptable):
 
     @property
     def dtype(self) -> Any:
-        """The element type of what is pointed to.
+        """The type of the elements pointed to.
 
         Example:
             >>> run(lambda x: x + ct.constant(1, (2,), x_at.dtype), [1.0, 2.0])
@@ -79,7 +79,8 @@ class Ptr(Subscriptable):
     def offset(self, count: Tile | int) -> Ptr:
         """The pointers `count` elements further on.
 
-        See `cutile.addptr`, `cutile.addptr_tile`.
+        `count` is an integer scalar, or a tile of integers, one for each pointer. See `cutile.addptr` and
+        `cutile.addptr_tile`.
 
         Example:
             >>> run(lambda x: x + x_at.offset(1).load(), [1.0, 5.0])
@@ -151,7 +152,7 @@ class Ptr(Subscriptable):
 
 @operation
 def pointer_to_tile(pointer: Ptr) -> Ptr:
-    """A pointer as a tile of shape `()`: the same, since a scalar is such a tile here.
+    """A pointer as a tile of shape `()`: the pointer itself.
 
     Args:
         pointer: one pointer.
@@ -160,7 +161,7 @@ def pointer_to_tile(pointer: Ptr) -> Ptr:
         `pointer`.
 
     Raises:
-        KernelTypeError: it has axes.
+        KernelTypeError: the argument has axes.
 
     Example:
         >>> run(lambda x: ct.pointer_to_tile(x_at).reshape((1,)).load(), [3.0])
@@ -180,7 +181,7 @@ def tile_to_pointer(pointers: Ptr) -> Ptr:
         The pointer.
 
     Raises:
-        KernelTypeError: it has axes.
+        KernelTypeError: the argument has axes.
 
     Example:
         >>> run(lambda x: x + ct.tile_to_pointer(x_at.reshape((1,)).reshape(())).load(), [3.0])
@@ -237,7 +238,7 @@ def broadcast_ptr(pointers: Ptr, shape: tuple[int, ...]) -> Ptr:
 
     Args:
         pointers: pointers of any shape.
-        shape: constant extents. Each equals the pointers', unless theirs is 1.
+        shape: constant extents. Each equals the extent of the pointers, unless that is 1.
 
     Returns:
         Pointers of `shape`, of the same dtype.
@@ -305,7 +306,7 @@ def ptr_to_int(pointers: Ptr) -> Tile:
         A tile of i64, of the pointers' shape.
 
     Raises:
-        KernelTypeError: they are no pointers.
+        KernelTypeError: `pointers` are no pointers.
 
     Example:
         >>> run(lambda x: x + (ct.ptr_to_int(x_at.offset(3)) - ct.ptr_to_int(x_at)), [0], dtype="i64")
@@ -326,7 +327,7 @@ def ptr_to_ptr(pointers: Ptr, dtype: DTypeLike) -> Ptr:
         Pointers of the same shape.
 
     Raises:
-        KernelTypeError: they are no pointers.
+        KernelTypeError: `pointers` are no pointers.
 
     Example:
         >>> run(lambda x: x + (ct.ptr_to_ptr(x_at, ct.u32).load() >> 23).astype(ct.f32), [1.0])  # the exponent's bits
@@ -348,13 +349,13 @@ def load_ptr_tko(
     """The elements pointed to, and a token.
 
     Args:
-        pointers: any shape, which the result has.
+        pointers: a tile of pointers of any shape.
         ordering: WEAK, RELAXED or ACQUIRE.
-        scope: among whom a RELAXED or ACQUIRE load is ordered; the device by default.
-        mask: bools; where it is false nothing is read.
+        scope: the blocks, and devices, that a RELAXED or ACQUIRE load is ordered with; DEVICE by default.
+        mask: bools; where it is false, nothing is read.
         pad: the result where `mask` is false; zero by default.
-        token: the access comes after those for which the token stands.
-        latency: without effect, as `explain` says: accesses by address are not begun ahead.
+        token: the load comes after the accesses that the token stands for.
+        latency: a hint without effect, as `explain` says: loads by address are not begun ahead.
 
     Returns:
         A tile of the pointers' shape and dtype; and a token.
@@ -379,18 +380,18 @@ def store_ptr_tko(
     token: Token | None = None,
     latency: Latency | None = None,
 ) -> Token:
-    """Write the elements pointed to; a token.
+    """Write the elements pointed to; give a token.
 
-    Where two lanes have one address, one of them wins.
+    Where two lanes have the same address, one of the two values stays.
 
     Args:
-        pointers: any shape.
+        pointers: a tile of pointers of any shape.
         value: of the pointers' dtype; broadcast to their shape.
         ordering: WEAK, RELAXED or RELEASE.
-        scope: among whom a RELAXED or RELEASE store is ordered; the device by default.
-        mask: bools; where it is false nothing is written.
-        token: the access comes after those for which the token stands.
-        latency: without effect, as `explain` says: a store is not begun ahead.
+        scope: the blocks, and devices, that a RELAXED or RELEASE store is ordered with; DEVICE by default.
+        mask: bools; where it is false, nothing is written.
+        token: the store comes after the accesses that the token stands for.
+        latency: a hint without effect, as `explain` says: stores are not begun ahead.
 
     Returns:
         A token.

@@ -1,4 +1,4 @@
-"""Reductions along axes and scans along one, also by a function of scalars."""
+"""Reductions along axes, and scans along one; some by a function of the author."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from cutile.language.declare import composition, operation
 
-# Under capitalised names: parameters are called `nan` and `reverse`, and would hide the markers.
+# Capitalised: parameters have the markers' own names, and would hide them.
 from cutile.language.markers import nan as Nan
 from cutile.language.markers import reverse as Reverse
 from cutile.tile import Tile
@@ -27,7 +27,7 @@ def reduce_sum(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
 
     Returns:
         A tile without the axes, of the dtype of `x`. Floats are added in any order, f16 and bf16 in f32; integers
-        wrap. A sum of -0.0 alone may be 0.0 or -0.0.
+            wrap. A sum whose elements are all -0.0 may be 0.0 or -0.0.
 
     Raises:
         KernelTypeError: there is no such axis, or `x` is of bools.
@@ -53,7 +53,7 @@ def reduce_prod(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
 
     Returns:
         A tile without the axes, of the dtype of `x`. Floats are multiplied in any order, f16 and bf16 in f32;
-        integers wrap.
+            integers wrap.
 
     Raises:
         KernelTypeError: there is no such axis, or `x` is of bools.
@@ -69,7 +69,7 @@ def reduce_prod(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
 def reduce_max(x: Tile, axis: Axes = None, nan: Nan | bool = False, keepdims: bool = False) -> Tile:
     """The largest element along constant axes.
 
-    NaN is dropped, unless all elements are NaN; with `nan` it propagates.
+    NaN is ignored, unless all elements are NaN. With `nan` it propagates.
 
     Args:
         x: a tile of numbers.
@@ -78,7 +78,7 @@ def reduce_max(x: Tile, axis: Axes = None, nan: Nan | bool = False, keepdims: bo
         keepdims: whether the result keeps the axes, with an extent of 1.
 
     Returns:
-        A tile without the axes, of the dtype of `x`. Of 0.0 and -0.0 it may be either.
+        A tile without the axes, of the dtype of `x`. Of 0.0 and -0.0 it may give either.
 
     Raises:
         KernelTypeError: there is no such axis, or `x` is of bools.
@@ -96,7 +96,7 @@ def reduce_max(x: Tile, axis: Axes = None, nan: Nan | bool = False, keepdims: bo
 def reduce_min(x: Tile, axis: Axes = None, nan: Nan | bool = False, keepdims: bool = False) -> Tile:
     """The least element along constant axes.
 
-    NaN is dropped, unless all elements are NaN; with `nan` it propagates.
+    NaN is ignored, unless all elements are NaN. With `nan` it propagates.
 
     Args:
         x: a tile of numbers.
@@ -105,7 +105,7 @@ def reduce_min(x: Tile, axis: Axes = None, nan: Nan | bool = False, keepdims: bo
         keepdims: whether the result keeps the axes, with an extent of 1.
 
     Returns:
-        A tile without the axes, of the dtype of `x`. Of 0.0 and -0.0 it may be either.
+        A tile without the axes, of the dtype of `x`. Of 0.0 and -0.0 it may give either.
 
     Raises:
         KernelTypeError: there is no such axis, or `x` is of bools.
@@ -121,7 +121,7 @@ def reduce_min(x: Tile, axis: Axes = None, nan: Nan | bool = False, keepdims: bo
 def mean(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
     """The mean along constant axes.
 
-    All elements of the tile count, padding among them. Where a tile is wider than the row, divide a sum instead:
+    All elements of the tile count, padding included. Where a tile is wider than the tensor's row, divide a sum instead:
     `ct.reduce_sum(t, axis) / x.shape[axis]`.
 
     Args:
@@ -146,14 +146,14 @@ def mean(x: Tile, axis: Axes = None, keepdims: bool = False) -> Tile:
 def var(x: Tile, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Tile:
     """The variance along constant axes.
 
-    The mean of the squared distances from the mean: a large mean costs no precision. All elements of the tile count,
-    padding among them: where a tile is wider than the row, mask as docs/memory.md shows.
+    It is the mean of the squared distances from the mean, so a large mean costs no precision. All elements of the tile
+    count, padding included. Where a tile is wider than the tensor's row, mask it as docs/memory.md shows.
 
     Args:
         x: a tile of floats.
         axis: a constant, or a tuple of them; negative ones count from the end. None: all axes.
         keepdims: whether the result keeps the axes, with an extent of 1.
-        ddof: a constant: by how much the divisor is less than the number of elements.
+        ddof: a constant: the divisor is the number of elements minus `ddof`.
 
     Returns:
         A tile without the axes, of the dtype of `x`. f16 and bf16 are computed in f32, and rounded once.
@@ -172,16 +172,17 @@ def var(x: Tile, axis: Axes = None, keepdims: bool = False, ddof: int = 0) -> Ti
 def reduce(x: T, axis: Axes, identity: Any, function: Callable[[Any, Any], Any], keepdims: bool = False) -> T:
     """A tile reduced along constant axes by a function of two scalars.
 
-    The function must be associative. It need not be commutative: the elements stay in order. `identity` may be combined
-    with elements, and must change none. A tuple of tiles is reduced together: the function then takes two tuples of
-    scalars and returns one, and `identity` is a tuple, too.
+    The function must be associative. It need not be commutative: the elements stay in order. A target may combine
+    `identity` with any element, and the result must be that element. The tiles of a tuple are reduced together: the
+    function then takes two tuples of scalars and returns one, and `identity` is a tuple, too.
 
     Args:
         x: a tile, or a tuple of tiles, whose shapes broadcast.
         axis: a constant, or a tuple of them; negative ones count from the end. None: all axes.
-        identity: a constant, or a tuple of one for each tile.
-        function: of two scalars, or of two tuples of scalars: a `def`, a `lambda`, one of the language or of
-            `operator`. It may read the kernel's scalars, and its tiles: of these, the element at the same place.
+        identity: a constant, or a tuple with one for each tile.
+        function: a function of two scalars, or of two tuples of scalars: a `def`, a `lambda`, a function of the
+            language or of Python's `operator`. It may read the kernel's scalars and tiles; of a tile it reads the
+            element at the same place.
         keepdims: whether the result keeps the axes, with an extent of 1.
 
     Returns:
@@ -212,9 +213,9 @@ def scan(x: T, axis: int, reverse: Reverse, identity: Any, function: Callable[[A
     Args:
         x: a tile, or a tuple of tiles, whose shapes broadcast.
         axis: a constant; negative ones count from the end.
-        reverse: from which end it begins.
-        identity: a constant, or a tuple of one for each tile.
-        function: of two scalars, or of two tuples of scalars, as for `reduce`.
+        reverse: the end from which the scan begins.
+        identity: a constant, or a tuple with one for each tile.
+        function: a function of two scalars, or of two tuples of scalars, as for `reduce`.
 
     Returns:
         A tile of the shape of `x`, or a tuple of these.
@@ -231,16 +232,16 @@ def scan(x: T, axis: int, reverse: Reverse, identity: Any, function: Callable[[A
 
 @operation
 def scan_sum(x: Tile, axis: int, reverse: Reverse = Reverse.FORWARD, identity: float = 0) -> Tile:
-    """The running sums along a constant `axis`, each element's own included.
+    """The running sums along a constant `axis`; each includes its own element.
 
     Args:
         x: a tile of numbers.
         axis: a constant; negative ones count from the end.
-        reverse: from which end it begins.
-        identity: 0, the identity of a sum; no other number is taken.
+        reverse: the end from which the scan begins.
+        identity: 0, the identity of a sum; any other number is refused.
 
     Returns:
-        A tile of the shape and dtype of `x`, with the sums of `cumsum`.
+        A tile of the shape and dtype of `x`: the sums of `cumsum`.
 
     Raises:
         KernelTypeError: there is no such axis, `identity` is not 0, or `x` is of bools.
@@ -254,16 +255,16 @@ def scan_sum(x: Tile, axis: int, reverse: Reverse = Reverse.FORWARD, identity: f
 
 @operation
 def cumsum(x: Tile, axis: int, reverse: bool = False) -> Tile:
-    """The running sums along a constant `axis`, each element's own included.
+    """The running sums along a constant `axis`; each includes its own element.
 
     Args:
         x: a tile of numbers.
         axis: a constant; negative ones count from the end.
-        reverse: whether they run from the last element to the first.
+        reverse: whether the scan runs from the last element to the first.
 
     Returns:
-        A tile of the shape and dtype of `x`. Sums of f16 and bf16 run in f32; integers wrap. They begin with 0.0:
-        a first -0.0 gives 0.0.
+        A tile of the shape and dtype of `x`. Sums of f16 and bf16 run in f32; integers wrap. The sums begin
+            with 0.0, so that a first element of -0.0 gives 0.0.
 
     Raises:
         KernelTypeError: there is no such axis, or `x` is of bools.
@@ -279,12 +280,12 @@ def cumsum(x: Tile, axis: int, reverse: bool = False) -> Tile:
 
 @operation
 def cumprod(x: Tile, axis: int, reverse: bool = False) -> Tile:
-    """The running products along a constant `axis`, each element's own included.
+    """The running products along a constant `axis`; each includes its own element.
 
     Args:
         x: a tile of numbers.
         axis: a constant; negative ones count from the end.
-        reverse: whether they run from the last element to the first.
+        reverse: whether the scan runs from the last element to the first.
 
     Returns:
         A tile of the shape and dtype of `x`. Products of f16 and bf16 run in f32; integers wrap.
@@ -301,14 +302,14 @@ def cumprod(x: Tile, axis: int, reverse: bool = False) -> Tile:
 
 @operation
 def cummax(x: Tile, axis: int, reverse: bool = False) -> Tile:
-    """The largest elements so far along a constant `axis`, each itself included.
+    """The running maxima along a constant `axis`; each includes its own element.
 
-    From a NaN on they are NaN.
+    From the first NaN on, all are NaN.
 
     Args:
         x: a tile of numbers.
         axis: a constant; negative ones count from the end.
-        reverse: whether they run from the last element to the first.
+        reverse: whether the scan runs from the last element to the first.
 
     Returns:
         A tile of the shape and dtype of `x`.

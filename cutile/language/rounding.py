@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from cutile.language.declare import FLOATS, operation
 
-# Capitalised: parameters have the markers' own names.
+# Capitalised: parameters have the markers' own names, and would hide them.
 from cutile.language.markers import ftz as Ftz
 from cutile.language.markers import rounding as Rounding
 from cutile.tile import Tile
@@ -15,12 +15,12 @@ from cutile.tile import Tile
 
 @operation(FLOATS)
 def addf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz | bool = False) -> Tile:
-    """`x + y` of floats, rounded as asked.
+    """`x + y` of floats, rounded as `rounding` says.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
-        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64.
-        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64 only.
+        ftz: whether subnormal f32 operands and results become zeros of their sign.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape, rounded once.
@@ -37,12 +37,12 @@ def addf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST
 
 @operation(FLOATS)
 def subf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz | bool = False) -> Tile:
-    """`x - y` of floats, rounded as asked.
+    """`x - y` of floats, rounded as `rounding` says.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
-        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64.
-        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64 only.
+        ftz: whether subnormal f32 operands and results become zeros of their sign.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape, rounded once.
@@ -59,12 +59,12 @@ def subf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST
 
 @operation(FLOATS)
 def mulf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz | bool = False) -> Tile:
-    """`x * y` of floats, rounded as asked.
+    """`x * y` of floats, rounded as `rounding` says.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
-        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64.
-        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64 only.
+        ftz: whether subnormal f32 operands and results become zeros of their sign.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape, rounded once.
@@ -81,16 +81,17 @@ def mulf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST
 
 @operation(FLOATS)
 def divf(x: Tile | float, y: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN, ftz: Ftz | bool = False) -> Tile:
-    """`x / y` of floats, rounded as asked.
+    """`x / y` of floats, rounded as `rounding` says.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.
-        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64; APPROX and FULL, which
-            are within 2 ulp, for f32. APPROX needs a divisor whose magnitude is from 2**-126 to 2**126.
-        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+        rounding: which neighbour of the exact result. NEAREST_EVEN is for every float dtype, the directed ones for f32
+            and f64. APPROX and FULL, within 2 ulp of the exact result, are for f32. APPROX needs a divisor whose
+            magnitude is from 2**-126 to 2**126.
+        ftz: whether subnormal f32 operands and results become zeros of their sign.
 
     Returns:
-        A tile of the operands' dtype, of their broadcast shape, rounded as asked.
+        A tile of the operands' dtype, of their broadcast shape, rounded as `rounding` says.
 
     Raises:
         KernelTypeError: an operand is no float, or the dtypes or shapes do not fit, or the dtype has no such rounding.
@@ -132,12 +133,12 @@ def fma(
     rounding: Rounding = Rounding.NEAREST_EVEN,
     ftz: Ftz | bool = False,
 ) -> Tile:
-    """`x * y + z`, rounded once, as asked.
+    """`x * y + z`, rounded once, as `rounding` says.
 
     Args:
         x, y, z: floats of one dtype, tiles or numbers; the shapes broadcast.
-        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64.
-        ftz: f32 below the smallest normal number counts as zero, in operands and results.
+        rounding: which neighbour of the exact result. All but NEAREST_EVEN are for f32 and f64 only.
+        ftz: whether subnormal f32 operands and results become zeros of their sign.
 
     Returns:
         A tile of the operands' dtype, of their broadcast shape, rounded once.

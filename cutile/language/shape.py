@@ -1,6 +1,6 @@
 """Shapes by the names of upstream, the cuTile crates for Rust.
 
-Queries, scalars as tiles, tiles side by side and parts of tiles.
+Queries of extents, scalars as tiles, concatenation, parts of tiles, and elements in another order.
 
 A shape is a tuple of extents. A tensor's extent is a constant if the kernel is compiled for it, else an i32 scalar.
 
@@ -90,7 +90,7 @@ def permute_array(values: tuple[T, ...], axes: tuple[int, ...]) -> tuple[T, ...]
 
     Args:
         values: a tuple, such as a shape or an index.
-        axes: constants: each position of `values` once.
+        axes: constants: each position in `values` once.
 
     Returns:
         A tuple as long as `values`.
@@ -107,13 +107,14 @@ def permute_array(values: tuple[T, ...], axes: tuple[int, ...]) -> tuple[T, ...]
 
 @operation
 def get_tensor_shape(x: Tensor | Mut | SharedMut) -> tuple[int, ...]:
-    """The extents of a whole tensor, also of one that is cut into tiles.
+    """The extents of a whole tensor, also of a `Mut`, which is cut into tiles.
 
     Args:
-        x: a tensor, a `Mut` or a `SharedMut`. Of a `Mut` they are the extents of the tensor, not of the tile.
+        x: a tensor, a `Mut` or a `SharedMut`.
 
     Returns:
-        One extent for each axis: a constant where it is known, else an i32 scalar.
+        One extent for each axis, a constant where the kernel is compiled for it, else an i32 scalar. For a `Mut` these
+            are the extents of the tensor, not of the block's tile.
 
     Raises:
         KernelTypeError: `x` is no tensor.
@@ -159,12 +160,12 @@ def cat(x: Any, y: Any = None, axis: int | None = None) -> Tile:
     `cat(x, y, axis)` takes two tiles, `cat((x, y, z), axis)` takes any number.
 
     Args:
-        x: a tile, or a tuple of tiles; all have one dtype, and the same extents along all axes but `axis`.
-        y: the second tile; behind a tuple, the axis.
+        x: a tile, or a tuple of tiles. All tiles have one dtype, and the same extents along all axes but `axis`.
+        y: the second tile; after a tuple of tiles, the axis.
         axis: a constant; negative ones count from the end.
 
     Returns:
-        A tile whose extent along `axis` is the sum of all.
+        A tile whose extent along `axis` is the sum of the tiles' extents.
 
     Raises:
         KernelTypeError: the dtypes or the other extents differ.
@@ -180,11 +181,11 @@ def cat(x: Any, y: Any = None, axis: int | None = None) -> Tile:
 
 @operation
 def extract(x: Tile, index: tuple[int | Tile, ...], shape: tuple[int, ...]) -> Tile:
-    """A part of a tile, which consists of parts of `shape`: the one at `index`.
+    """The part at `index` of a tile that is cut into parts of `shape`.
 
     Args:
         x: a tile.
-        index: one integer for each axis, counted in parts; a scalar outside is taken for the nearest part.
+        index: one integer for each axis, counted in parts. A scalar outside of the tile is clamped to the nearest part.
         shape: the part's extents: constants that divide the tile's.
 
     Returns:
@@ -202,14 +203,14 @@ def extract(x: Tile, index: tuple[int | Tile, ...], shape: tuple[int, ...]) -> T
 
 @composition()
 def insert(x: Tile, part: Tile, index: tuple[int | Tile, ...]) -> Tile:
-    """`x` with one part replaced by `part`. The index counts parts of that size.
+    """`x` with one part replaced by `part`; the counterpart of `extract`.
 
-    The counterpart of `extract`.
+    The index counts parts of the shape of `part`.
 
     Args:
         x: a tile.
         part: a tile of the dtype of `x`; each extent divides that of `x`.
-        index: one integer for each axis, counted in parts; a scalar outside is taken for the nearest part.
+        index: one integer for each axis, counted in parts. A scalar outside of the tile is clamped to the nearest part.
 
     Returns:
         A tile of the type of `x`.
@@ -247,13 +248,13 @@ def flip(x: Tile, axis: int | tuple[int, ...] | None = None) -> Tile:
 
 @composition()
 def roll(x: Tile, shift: int, axis: int) -> Tile:
-    """The elements moved on along a constant `axis`, in a circle.
+    """The elements shifted along a constant `axis`, in a circle.
 
-    Those that leave the tile come in at the other end.
+    Elements that leave the tile at one end come in at the other.
 
     Args:
         x: a tile.
-        shift: a constant: by how many elements. Negative ones move towards element 0.
+        shift: a constant: the number of elements. A negative one shifts towards element 0.
         axis: a constant; negative ones count from the end.
 
     Returns:
@@ -318,7 +319,7 @@ def reshape(x: Tile, shape: tuple[int, ...]) -> Tile:
 
     Args:
         x: a tile.
-        shape: constants whose product is the number of elements; one may be -1, and is computed from the others.
+        shape: constants whose product is the number of elements. One may be -1: it is computed from the others.
 
     Returns:
         A tile of `shape`, of the dtype of `x`.

@@ -16,18 +16,19 @@ from cutile.tile import outside_kernel
 class SharedMut(Subscriptable):
     """A tensor that any tile block may read and write: `counts: SharedMut`.
 
-    For kernels whose grid is not the tiling of an output: a sum into one element, a histogram of many blocks, a list of
-    work. The launch passes the tensor itself, and says the grid: `k(counts, x, grid=1000)`. The tensor is lent
-    exclusively until the launch has finished, as a `Mut` is.
+    For kernels whose grid is not the tiling of an output: a sum into one element, a histogram by many blocks, a work
+    list. The launch passes the tensor itself, and says the grid: `k(counts, x, grid=1000)`. Until the launch has
+    finished, nothing else may use the tensor, as for a `Mut`.
 
     Accesses stay within the tensor. Atomic updates (`ct.atomic_add` and its kin) may name any element. A plain store is
-    accepted where no two tile blocks can name one element: its index is the tile block's index times at least the
-    tile's extent, or the variable of `for i in range(block, n, num_blocks)`, or a number that `ct.atomic_add` of a
-    counter gave. Every other access of that tensor has to be of such elements, too. Anything else is an error at its
-    line, unless the kernel says `@entry(unsafe=True)`. `op.interpret()` looks for races in either case.
+    accepted where no two tile blocks can name the same element. That is so if its index is the tile block's index times
+    at least the tile's extent, the variable of `for i in range(block, n, num_blocks)`, or a number that
+    `ct.atomic_add` of a counter returned. Every other access of that tensor must then be of such elements, too.
+    Anything else is an error at its line, unless the kernel says `@entry(unsafe=True)`. `op.interpret()` looks for
+    races in either case.
 
-    Sums of integers are exact. Sums of floats by atomic updates depend on which block comes first: they differ from
-    launch to launch in their last bits.
+    Sums of integers by atomic updates are exact. Sums of floats depend on the order of the blocks: their last bits
+    differ from launch to launch.
 
     Example:
         >>> @ct.entry
@@ -90,7 +91,7 @@ class SharedMut(Subscriptable):
     def strides(self) -> tuple[int, ...]:
         """Elements from one index to the next, one per axis.
 
-        1 where that is known, else i64 scalars.
+        The constant 1 where the kernel is compiled for it, else an i64 scalar.
 
         Example:
             >>> @ct.entry
@@ -106,7 +107,7 @@ class SharedMut(Subscriptable):
 
         Args:
             shape: constant extents, one for each axis.
-            padding: what loads give past the edges.
+            padding: the elements that loads give past the edges.
 
         Example:
             >>> @ct.entry
@@ -123,7 +124,7 @@ class SharedMut(Subscriptable):
     def partition_permuted(self, shape: tuple[int, ...], dim_map: tuple[int, ...]) -> PartitionMut:
         """The tensor as a grid of tiles with other axes, to read and to write.
 
-        Axis `k` of a tile, and of an index, is axis `dim_map[k]`.
+        Axis `k` of a tile, and of a tile index, is axis `dim_map[k]` of the tensor.
 
         Example:
             >>> @ct.entry

@@ -1,4 +1,7 @@
-"""Tiles in order along one axis: sorts, and the places of extremes."""
+"""Tiles in order along one axis: sorts, and the places of extremes.
+
+A place is the index of an element along the axis, as i32.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,12 @@ def argmax(x: Tile, axis: int | None = None, keepdims: bool = False) -> Tile:
 
     Args:
         x: a tile of numbers or bools.
-        axis: a constant; negative ones count from the end. None: among all elements, row by row.
+        axis: a constant; negative ones count from the end. None: the place among all elements, in row-major order.
         keepdims: a constant: whether the result keeps the axis, with an extent of 1.
 
     Returns:
-        A tile of i32 without the axis. As NumPy has it: of equal elements the first, and the first NaN if there is one.
+        A tile of i32 without the axis. As in NumPy it is the place of the first of equal elements, and of the first NaN
+            if there is one.
 
     Raises:
         KernelTypeError: there is no such axis.
@@ -40,11 +44,12 @@ def argmin(x: Tile, axis: int | None = None, keepdims: bool = False) -> Tile:
 
     Args:
         x: a tile of numbers or bools.
-        axis: a constant; negative ones count from the end. None: among all elements, row by row.
+        axis: a constant; negative ones count from the end. None: the place among all elements, in row-major order.
         keepdims: a constant: whether the result keeps the axis, with an extent of 1.
 
     Returns:
-        A tile of i32 without the axis. As NumPy has it: of equal elements the first, and the first NaN if there is one.
+        A tile of i32 without the axis. As in NumPy it is the place of the first of equal elements, and of the first NaN
+            if there is one.
 
     Raises:
         KernelTypeError: there is no such axis.
@@ -60,7 +65,7 @@ def argmin(x: Tile, axis: int | None = None, keepdims: bool = False) -> Tile:
 def sort(x: Tile, axis: int = -1, descending: bool = False) -> Tile:
     """The elements in order along a constant `axis`.
 
-    `argsort` of the same tile gives their places; a kernel that asks for both sorts once.
+    `argsort` of the same tile gives their places. A kernel that calls both sorts the tile once.
 
     Args:
         x: a tile of numbers or bools.
@@ -69,11 +74,11 @@ def sort(x: Tile, axis: int = -1, descending: bool = False) -> Tile:
 
     Returns:
         A tile of the shape and dtype of `x`. The sort is stable, -0.0 equals 0.0, and NaN counts as larger than every
-        number: it is last, as NumPy has it, or first with `descending`.
+            number: it is last, as NumPy has it, or first with `descending`.
 
     Raises:
-        KernelTypeError: there is no such axis, or the tile is too large: on a GPU elements wait in registers, 16384 of
-            32 bits.
+        KernelTypeError: there is no such axis, or the tile is too large: a GPU sorts in registers, which hold at most
+            16384 elements of 32 bits.
 
     Example:
         >>> run(lambda x: ct.sort(x), [3.0, float("nan"), 1.0, 2.0])
@@ -86,7 +91,7 @@ def sort(x: Tile, axis: int = -1, descending: bool = False) -> Tile:
 
 @operation
 def argsort(x: Tile, axis: int = -1, descending: bool = False) -> Tile:
-    """The places of the elements in order along a constant `axis`.
+    """The places of the elements along a constant `axis`, in sorted order.
 
     Args:
         x: a tile of numbers or bools.
@@ -118,8 +123,8 @@ def top_k(x: Tile, k: int, axis: int = -1) -> tuple[Any, ...]:
         axis: a constant; negative ones count from the end.
 
     Returns:
-        A tile of the dtype of `x` and one of i32, both with `k` elements along the axis. They are the first of
-        `sort(x, axis, descending=True)`: of equal elements the first, and NaN before every number.
+        A tile of the dtype of `x` and one of i32, both with `k` elements along the axis. They are the first `k` of
+            `sort(x, axis, descending=True)` and their places: equal elements keep their order, and NaN comes first.
 
     Raises:
         KernelTypeError: there is no such axis, `k` is no such constant, or the tile is too large, as for `sort`.
@@ -133,15 +138,15 @@ def top_k(x: Tile, k: int, axis: int = -1) -> tuple[Any, ...]:
 
 @operation
 def take_along_axis(x: Tile, places: Tile, axis: int) -> Tile:
-    """The elements of `x` at these places along a constant `axis`.
+    """The elements of `x` at the given places along a constant `axis`.
 
     Args:
         x: a tile of numbers or bools.
-        places: a tile of i32. Its extents are those of `x`, but for this axis.
+        places: a tile of i32 with the extents of `x` along every other axis.
         axis: a constant; negative ones count from the end.
 
     Returns:
-        A tile of the dtype of `x` and the shape of `places`. A place outside is brought to the nearest inside.
+        A tile of the dtype of `x` and the shape of `places`. A place outside of `x` is clamped to the nearest inside.
 
     Raises:
         KernelTypeError: there is no such axis, or the shapes do not agree.

@@ -1,9 +1,9 @@
 """Tokens: the order of a tile block's memory accesses, as values.
 
-Accesses take and return them.
+Accesses take and return tokens.
 
-Accesses to one tensor, partition or `Mut` happen in program order without any. Accesses through raw pointers are in
-order where a token leads from one to the next:
+Accesses to one tensor, partition or `Mut` happen in program order without tokens. Accesses by the `_tko` functions
+through raw pointers are in order only where a token leads from one to the next:
 
     old, token = ct.load_ptr_tko(p)
     token = ct.store_ptr_tko(p, old + 1, token=token)
@@ -18,12 +18,12 @@ from cutile.language.declare import operation
 
 
 class Token:
-    """What an access returns and a later one takes to happen after it."""
+    """Stands for accesses to memory; an access that takes it happens after them."""
 
 
 @operation
 def new_token_unordered() -> Token:
-    """A token that nothing comes before.
+    """A token that stands for no access.
 
     Returns:
         The token.
@@ -37,7 +37,7 @@ def new_token_unordered() -> Token:
 
 @operation
 def join_tokens(*tokens: Token | tuple[Token, ...]) -> Token:
-    """A token that comes after all of these, given one by one or as a tuple.
+    """A token that stands for the accesses of several tokens.
 
     Args:
         tokens: tokens, or tuples of them.
@@ -46,7 +46,7 @@ def join_tokens(*tokens: Token | tuple[Token, ...]) -> Token:
         A token.
 
     Raises:
-        KernelTypeError: one is no token.
+        KernelTypeError: an argument is no token.
 
     Example:
         >>> @ct.entry(unsafe=True)
@@ -97,7 +97,7 @@ def set_tensor_token(x: Any, token: Token) -> None:
 
     Args:
         x: a tensor or a `Mut`.
-        token: what the next access comes after.
+        token: a token; the next access comes after the accesses that it stands for.
 
     Raises:
         KernelTypeError: `x` is no tensor, or `token` is no token.

@@ -1,13 +1,14 @@
 """Functions of angles, hyperbolic functions, and their inverses.
 
-f16 and bf16 are computed in f32 and rounded once. The errors are stated with the operations.
+f16 and bf16 are computed in f32 and rounded once. Each function states its largest error, in units in the last place
+(ulp).
 """
 
 from __future__ import annotations
 
 from cutile.language.declare import FLOATS, operation
 
-# Capitalised: a parameter has the marker's own name.
+# Capitalised: a parameter has the marker's own name, and would hide it.
 from cutile.language.markers import rounding as Rounding
 from cutile.tile import Tile
 
@@ -118,7 +119,8 @@ def tanh(x: Tile | float, rounding: Rounding = Rounding.NEAREST_EVEN) -> Tile:
 
     Args:
         x: floats; a tile or a number.
-        rounding: NEAREST_EVEN; or APPROX, of f32, which is one instruction of a GPU and within 2**-11 of the result.
+        rounding: NEAREST_EVEN; or APPROX, for f32, which is one instruction of a GPU. Its relative error is at most
+            2**-11.
 
     Returns:
         A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
@@ -144,7 +146,7 @@ def asin(x: Tile | float) -> Tile:
 
     Returns:
         A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
-        NaN where `x` is not between -1 and 1.
+            NaN where `x` is not between -1 and 1.
 
     Raises:
         KernelTypeError: `x` is no float.
@@ -165,7 +167,7 @@ def acos(x: Tile | float) -> Tile:
 
     Returns:
         A tile of the dtype and shape of `x`. The error is at most 2 ulp in f32 and 2 ulp in f64.
-        NaN where `x` is not between -1 and 1.
+            NaN where `x` is not between -1 and 1.
 
     Raises:
         KernelTypeError: `x` is no float.
@@ -246,7 +248,7 @@ def atanh(x: Tile | float) -> Tile:
 
     Returns:
         A tile of the dtype and shape of `x`. The error is at most 3 ulp in f32 and 2 ulp in f64.
-        Infinite at -1 and 1, NaN beyond.
+            Infinite at -1 and 1, NaN beyond.
 
     Raises:
         KernelTypeError: `x` is no float.
@@ -260,9 +262,9 @@ def atanh(x: Tile | float) -> Tile:
 
 @operation(FLOATS)
 def atan2(x: Tile | float, y: Tile | float) -> Tile:
-    """The arctangent of `x / y`, from -pi to pi by the signs of both.
+    """The angle of the point (y, x) in radians, from -pi to pi.
 
-    The angle of the point (y, x).
+    It is the arctangent of `x / y`, in the quadrant that the signs of both give.
 
     Args:
         x, y: floats of one dtype, tiles or numbers; the shapes broadcast.

@@ -1,6 +1,6 @@
 """Variables of the device: one element each, kept from launch to launch.
 
-A kernel names them as it names constants.
+They are defined at the top of a module. Kernels use them by name.
 
     served = ct.Global(ct.i32, 0)                  # at the top of a module
 
@@ -21,14 +21,14 @@ from cutile.tile import Tile, live, outside_kernel
 
 
 class DeviceVariable:
-    """What a kernel sees of a `cutile.Global` (`cutile/host/variables.py`).
+    """The part of a `cutile.Global` that a kernel uses (`cutile/host/variables.py`).
 
-    Accesses of one tile block happen in program order. They return tokens as other accesses do, for accesses of other
-    memory that are to come after them. WEAK is for a variable that one tile block alone uses, or that all only load.
+    Accesses of one tile block happen in program order. They return tokens, for accesses of other memory that must come
+    after them. WEAK is for a variable that only one tile block uses, or that all blocks only load.
 
     Attributes:
         dtype: the element type.
-        initial: its value before the first launch.
+        initial: the value before the first launch.
     """
 
     def __init__(self, dtype: Any, initial: float = 0) -> None:
@@ -36,23 +36,52 @@ class DeviceVariable:
         self.initial = initial
 
     def load(self, ordering: ordering = ordering.RELAXED, scope: scope = scope.DEVICE) -> tuple[Tile, Token]:
-        """Its value, and a token; `ordering` is WEAK, RELAXED or ACQUIRE."""
+        """The value as a scalar, and a token. `ordering`: WEAK, RELAXED or ACQUIRE.
+
+        Example:
+            >>> limit = ct.Global(ct.i32, 3)
+            >>> @ct.entry
+            ... def fill(y: ct.Mut):
+            ...     value, _ = limit.load()
+            ...     y.store(ct.broadcast(value, y.shape))
+            >>> fill(ct.api.zeros((2,), ct.i32).partition((2,))).first().unpartition().to_numpy().sync().tolist()
+            [3, 3]
+        """
         return self._live("load", ordering, scope)
 
     def store(self, value: Tile | float, ordering: ordering = ordering.RELAXED, scope: scope = scope.DEVICE) -> Token:
-        """Set it; a token; `ordering` is WEAK, RELAXED or RELEASE."""
+        """Set the value; give a token. `ordering`: WEAK, RELAXED or RELEASE.
+
+        Example:
+            >>> largest = ct.Global(ct.f32)
+            >>> @ct.entry
+            ... def note(y: ct.Mut):
+            ...     largest.store(ct.reduce_max(y.load(), 0))
+            >>> _ = note(ct.api.arange(4, ct.f32).partition((4,))).sync()
+            >>> float(largest.read().sync())
+            3.0
+        """
         return self._live("store", value, ordering, scope)
 
     def atomic_add(
         self, value: Tile | float, ordering: ordering = ordering.RELAXED, scope: scope = scope.DEVICE
     ) -> tuple[Tile, Token]:
-        """Add to it; its value before, and a token.
+        """Add to the value, atomically; give the value before, and a token.
 
-        The variable is an i32, i64, u32, u64, f16, bf16, f32 or f64.
+        For variables of i32, i64, u32, u64, f16, bf16, f32 and f64.
+
+        Example:
+            >>> served = ct.Global(ct.i32)
+            >>> @ct.entry
+            ... def count(y: ct.Mut):
+            ...     served.atomic_add(1)
+            >>> _ = count(ct.api.zeros((6,)).partition((2,))).sync()
+            >>> int(served.read().sync())                                 # three tile blocks
+            3
         """
         return self._live("atomic_add", value, ordering, scope)
 
     def _live(self, method: str, *args: Any) -> Any:
-        """A call outside of compiled kernels: of an interpreted kernel, else an error."""
+        """Call a method in an interpreted kernel; on the host it is an error."""
         running = live.get()
         return outside_kernel(f"Global.{method}") if running is None else running.method(self, method, args)

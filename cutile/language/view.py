@@ -17,13 +17,13 @@ _Index = tuple[int, ...] | int
 
 @operation
 def get_index_space_shape(view: Partition | Mut) -> tuple[int, ...]:
-    """How many tiles there are along each axis: `num_tiles` of all of them.
+    """How many tiles there are along each axis: `num_tiles` for every axis.
 
     Args:
         view: a partition, or a `Mut`.
 
     Returns:
-        One number for each axis: an i32 scalar, or a constant where the extent is known.
+        One number for each axis, an i32 scalar or, where the kernel is compiled for the extent, a constant.
 
     Raises:
         KernelTypeError: `view` is no partition.
@@ -50,18 +50,20 @@ def make_tensor_view(
 
     Args:
         base: a pointer to the first element, or its address as an i64 or u64 scalar.
-        shape: extents; constants or i32 scalars.
-        strides: in elements; a constant 1 says which axis is contiguous.
-        dtype: of the elements, where the base is a plain address.
-        token: accesses come after this token's.
-        alignment: bytes that divide the address and all strides but 1, where that is more than an element: 16 allows
-            the widest accesses. `ct.assume_div_by(base, 16)` says the same of the address.
+        shape: the extents; constants or i32 scalars.
+        strides: one for each axis, in elements; a constant 1 says which axis is contiguous.
+        dtype: the dtype of the elements, where `base` is a plain address.
+        token: accesses of the view come after the accesses that the token stands for.
+        alignment: bytes that divide the address and, in bytes, all strides but 1. It is a constant: 1, 2, 4, 8 or 16,
+            at least the size of an element, which is the default. 16 allows the widest accesses.
+            `ct.assume_div_by(base, 16)` says the same of the address.
 
     Returns:
         A tensor to read, and to make partitions of.
 
     Raises:
-        KernelTypeError: shape and strides have different lengths, or the kernel is not `unsafe`.
+        KernelTypeError: `shape` and `strides` have different lengths, there is no such alignment, or the kernel is not
+            `unsafe`.
 
     Example:
         >>> run(lambda x: x + ct.reduce_sum(ct.make_tensor_view(x_at, (2,), (2,)).load_tile((2,), (0,)), 0),
@@ -84,11 +86,9 @@ def load_tensor(
 
     For kernels that say `@entry(unsafe=True)`. The host makes such a tensor with `api.device_vec([a, b, c])`.
 
-    The further arguments are those of `make_tensor_view`.
-
     Args:
         pointers: a tensor of addresses, u64 or i64.
-        index: of the address: one integer per axis.
+        index: the index of the address in `pointers`: one integer per axis.
         shape, strides, dtype, alignment: as for `make_tensor_view`.
 
     Returns:
@@ -122,15 +122,15 @@ def make_partition_view(
     Args:
         x: a tensor, or the whole tensor of a `Mut`.
         tile: constant extents, one for each axis.
-        padding: what loads give past the edges.
-        dim_map: axis `k` of a tile is axis `dim_map[k]` of the tensor; None: the same order.
-        token: accesses come after this token's.
+        padding: the elements that loads give past the edges.
+        dim_map: axis `k` of a tile is axis `dim_map[k]` of the tensor; None for the same order.
+        token: accesses of the partition come after the accesses that the token stands for.
 
     Returns:
         The partition.
 
     Raises:
-        KernelTypeError: `tile` has another number of axes, or `dim_map` is no order of them.
+        KernelTypeError: `tile` has another number of axes than `x`, or `dim_map` does not name each axis once.
 
     Example:
         >>> run(lambda x: x + ct.reduce_max(ct.make_partition_view(x_in, (2,), padding=ct.padding.NEG_INF).load(1), 0),
@@ -148,19 +148,19 @@ def make_partition_view_mut(
     dim_map: tuple[int, ...] | None = None,
     token: Token | None = None,
 ) -> PartitionMut:
-    """`make_partition_view` to write, of a `Mut` or a view of an address.
+    """`make_partition_view` to read and write, of a `Mut` or a view of an address.
 
     For kernels that say `@entry(unsafe=True)`.
 
     Args:
-        x: a `Mut`, or a view of an address.
+        x: a `Mut`, a `SharedMut`, or a view of an address.
         tile, padding, dim_map, token: as for `make_partition_view`.
 
     Returns:
         The partition, to read and write.
 
     Raises:
-        KernelTypeError: `x` is not to be written, `tile` does not fit, or the kernel is not `unsafe`.
+        KernelTypeError: `x` is read only, `tile` does not fit, or the kernel is not `unsafe`.
 
     Example:
         >>> @ct.entry(unsafe=True)
@@ -185,23 +185,24 @@ def make_strided_view(
 ) -> Partition:
     """Windows of `tile`, one at each multiple of `strides` elements.
 
-    They overlap where the strides are smaller. Of a `Mut`, they are written in kernels that say `@entry(unsafe=True)`.
+    They overlap where a stride is smaller than the tile's extent. Windows of a `Mut` can be written in kernels that say
+    `@entry(unsafe=True)`.
 
     Args:
         x: a tensor, or the whole tensor of a `Mut`.
         tile: constant extents, one for each axis.
         strides: constant steps in elements, one for each axis.
-        padding: what loads give outside of the tensor.
+        padding: the elements that loads give outside of the tensor.
         dim_map: as for `make_partition_view`.
-        starts: where the first window begins, along each axis of the tile: `(-1, -1)` pads an image by one. Such
-            windows are read, element by element, and no fewer of them than without `starts`: what lies behind the
-            tensor is padding.
+        starts: constants: the element at which the first window begins, along each axis of the tile. `(-1, -1)` pads an
+            image by one. Such windows can only be read, and are read element by element. There are at least as many as
+            without `starts`; a window that begins past the tensor's end is all padding.
 
     Returns:
-        A partition: to read, and in an unsafe kernel that of a `Mut` to write.
+        A partition to read; of a `Mut`, in an unsafe kernel and without `starts`, also to write.
 
     Raises:
-        KernelTypeError: `tile`, `strides` or `starts` have another number of axes.
+        KernelTypeError: `tile`, `strides` or `starts` has another number of axes than `x`.
 
     Example:
         >>> @ct.entry
@@ -228,11 +229,11 @@ def load_view_tko(
 
     Args:
         view: a partition, also one to write.
-        index: of the tile; checked.
-        ordering: WEAK, RELAXED or ACQUIRE. But for WEAK, each element is read on its own, and other tile blocks may
-            store to it meanwhile; the tile is no snapshot.
-        scope: among whom a RELAXED or ACQUIRE load is ordered.
-        latency, tma: hints, for a WEAK load of a product's operand; see `Latency`, `tma`.
+        index: the tile's index, which is checked.
+        ordering: WEAK, RELAXED or ACQUIRE. With RELAXED and ACQUIRE each element is read on its own. Other tile blocks
+            may store to the tile meanwhile, so it is no snapshot.
+        scope: the blocks, and devices, that a RELAXED or ACQUIRE load is ordered with.
+        latency, tma: hints, for a WEAK load of a product's operand; see `Latency` and `tma`.
 
     Returns:
         A tile of the view's shape and dtype.
@@ -256,14 +257,14 @@ def load_strided_view_tko(
     latency: Latency | int | None = None,
     tma: tma = tma.ENABLED,
 ) -> Tile:
-    """The window at an index of a strided view; `load_view_tko` under its other name.
+    """The window at an index of a strided view: another name of `load_view_tko`.
 
-    Both names load tiles and windows alike, since each view knows its own strides. The names are those of cuTile Rust,
-    which has an operation for each kind of view.
+    Both functions load tiles and windows alike, since each view knows its own strides. cuTile Rust has two operations,
+    one for each kind of view; their names are kept here.
 
     Args:
-        view: what `make_strided_view` made.
-        index: of the window; checked.
+        view: a view by `make_strided_view`.
+        index: the window's index, which is checked.
         ordering, scope, latency, tma: as for `load_view_tko`.
 
     Returns:
@@ -282,7 +283,7 @@ def load_strided_view_tko(
 @operation
 def store_view_tko(
     view: PartitionMut,
-    value: Tile,
+    value: Tile | float,
     index: _Index,
     ordering: ordering = ordering.WEAK,
     scope: scope = scope.DEVICE,
@@ -293,12 +294,13 @@ def store_view_tko(
 
     Args:
         view: a partition to write.
-        value: a tile of its shape and dtype.
-        index: of the tile; checked.
-        ordering: WEAK, RELAXED or RELEASE. But for WEAK, each element is written on its own, and other tile blocks may
-            load it meanwhile. An ACQUIRE load that reads what a RELEASE store wrote sees what this block did before.
-        scope: among whom a RELAXED or RELEASE store is ordered.
-        latency: without effect, as `explain` says: a store is not begun ahead.
+        value: a tile of the shape of the view's tiles, of the tensor's dtype; or a number.
+        index: the tile's index, which is checked.
+        ordering: WEAK, RELAXED or RELEASE. With RELAXED and RELEASE each element is written on its own, and other tile
+            blocks may load it meanwhile. An ACQUIRE load of an element that a RELEASE store wrote also sees all that
+            this block wrote before that store.
+        scope: the blocks, and devices, that a RELAXED or RELEASE store is ordered with.
+        latency: a hint without effect, as `explain` says: stores are not begun ahead.
         tma: whether TMA may store this tile, a hint; see `tma`.
 
     Returns:

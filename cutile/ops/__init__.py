@@ -1,6 +1,6 @@
-"""The language: one file per family, one class per operation.
+"""Operations of the IR: one file per family, one class per operation.
 
-A class has its types, its checks and its NumPy meaning. `OPS` has all of them by name.
+A class has the types, the checks and the NumPy meaning of its operation. `OPS` has all classes by name.
 """
 
 from cutile.ops.registry import OPS

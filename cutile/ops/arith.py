@@ -1,8 +1,7 @@
 """Arithmetic and bits, element by element.
 
-Integers wrap; f16 and bf16 compute in f32 and round each time.
-
-Floats round to nearest even here; the other roundings are in `rounding.py`.
+Integers wrap. f16 and bf16 compute in f32, and each operation rounds. Floats round to nearest even here; the other
+roundings are in `rounding.py`.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class Div(FloatBinary, name="div", spelled=("x / y", "divf", "true_div")):
 
 def _wide(x: Any) -> Any:
     """16-bit floats as f32, in which they are computed."""
-    # Not by the kind "f": NumPy has "V" for that of bf16.
+    # Not `kind == "f"`: that of ml_dtypes' bfloat16 is "V".
     return x.astype(np.float32) if x.dtype.itemsize < 4 and x.dtype.kind not in "iub" else x
 
 
@@ -84,8 +83,8 @@ class FloorDiv(Binary, name="floor_div", spelled=("x // y", "divi")):
 
     A zero divisor gives 0 for integers, as in NumPy.
 
-    For floats it is `(x - x % y) / y`, a whole number, which is not the floor of the rounded quotient: `1.0 // 0.1` is
-    9, since 0.1 is a little more than a tenth. Infinite or NaN where `x / y` is, for a zero divisor.
+    For floats it is `(x - x % y) / y`, a whole number. That is not the floor of the rounded quotient: `1.0 // 0.1` is
+    9, since 0.1 is a little more than a tenth. For a zero divisor it is infinite or NaN, as `x / y` is.
 
     Examples:
         >>> run(lambda x, y: x // y, [7, -7], [2, 2], dtype="i32")
@@ -118,7 +117,8 @@ def _truncated_divide(x: Any, y: Any) -> Any:
     0 for a zero divisor; the smallest integer over -1 wraps.
     """
     quotient = _floor_divide(x, y)
-    inexact = (quotient * y != x) & (y != 0)  # the product wraps back to the smallest integer over -1
+    # The smallest integer over -1 wraps, and so does the product with -1: it is `x` again, so no inexact quotient.
+    inexact = (quotient * y != x) & (y != 0)
     return quotient + (inexact & (quotient < 0)).astype(x.dtype)
 
 
@@ -143,7 +143,7 @@ class DivCeil(IntBinary, name="div_ceil", spelled=("divi", "ceil_div")):
 def _remainder(x: Any, y: Any) -> Any:
     """NumPy's fmod: the sign of `x`; 0 for a zero divisor of integers."""
     with np.errstate(all="ignore"):
-        return np.fmod(_wide(x), _wide(y))  # exact: the remainder always has room
+        return np.fmod(_wide(x), _wide(y))  # exact: a remainder fits the dtype of its operands
 
 
 class Rem(Binary, name="rem", spelled=("remi", "remf")):
@@ -156,7 +156,10 @@ class Rem(Binary, name="rem", spelled=("remi", "remf")):
 
 
 def _high_product(x: Any, y: Any) -> Any:
-    """The upper half of the product's bits; of 64-bit operands, by Python's integers."""
+    """The upper half of the product's bits.
+
+    For 64-bit operands by Python's integers: NumPy has none of 128 bits.
+    """
     bits = x.dtype.itemsize * 8
     if bits < 64:
         wide = np.uint64 if x.dtype.kind == "u" else np.int64
@@ -181,8 +184,8 @@ class Extreme(Binary):
     """The smaller or the larger of two numbers; -0 is below +0.
 
     Attributes:
-        nan: whether NaN propagates; else it is dropped where the other is a number.
-        ftz: whether operands below the smallest normal f32 count as zero.
+        nan: whether NaN propagates. If not, the result is the other operand.
+        ftz: whether subnormal f32 operands count as zeros of their sign.
     """
 
     nan: bool = attribute(default=False)
@@ -206,14 +209,14 @@ class Extreme(Binary):
         return _choose((x == 0) & (y == 0), self._of_zeros(x, y), picked).astype(x.dtype)
 
     def _of_zeros(self, x: Any, y: Any) -> Any:
-        """The extreme of two zeros, where NumPy may take either."""
+        """The extreme of two zeros, of which NumPy may return either."""
         raise NotImplementedError
 
 
 class Min(Extreme, name="min", spelled=("min_tile", "minf", "mini", "min(x, y)")):
     """The smaller of `x` and `y`, -0 below +0.
 
-    A NaN is dropped where the other is a number, unless asked otherwise.
+    Where one operand is NaN, the result is the other, unless `nan` is set.
 
     Examples:
         >>> run(lambda x, y: min(x, y), [1.0, 5.0], [3.0, 4.0])
@@ -230,7 +233,7 @@ class Min(Extreme, name="min", spelled=("min_tile", "minf", "mini", "min(x, y)")
 class Max(Extreme, name="max", spelled=("max_tile", "maxf", "maxi", "max(x, y)")):
     """The larger of `x` and `y`, -0 below +0.
 
-    A NaN is dropped where the other is a number, unless asked otherwise.
+    Where one operand is NaN, the result is the other, unless `nan` is set.
 
     Examples:
         >>> run(lambda x, y: max(x, y), [1.0, 5.0], [3.0, 4.0])
@@ -357,8 +360,8 @@ class Shl(IntBinary, name="shl", spelled=("x << y", "shli")):
 class Shr(IntBinary, name="shr", spelled=("x >> y", "shri")):
     """`x >> y`.
 
-    Signed values keep their sign. A count of at least the width gives -1 for negative values and 0 for others, as in
-    NumPy. Negative counts are unspecified.
+    Signed values keep their sign. A count of at least the width gives -1 for negative values and 0 for all others, as
+    in NumPy. Negative counts are unspecified.
 
     Examples:
         >>> run(lambda x, y: x >> y, [16, -8], [2, 1], dtype="i32")

@@ -1,9 +1,9 @@
 """Atomic updates of memory by address.
 
-Each lane reads, computes and writes an element, and no other access comes between.
+Each lane reads, changes and writes an element, and no other access comes between.
 
-`reference` is the arithmetic of one update: the new element, of the old one and the operands. Lanes with one address
-all take effect, in any order. See `pointer.py` for masks, orders and scopes.
+`reference` is the arithmetic of one update: it makes the new element of the old one and the operands. Lanes with the
+same address all take effect, in any order. See `pointer.py` for masks, orders and scopes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _unsigned(function: Callable[..., Any]) -> Callable[[Any, Any], Any]:
 
 
 def _as(kind: str, function: Callable[..., Any], old: Any, value: Any) -> Any:
-    """The function on the bits read as another kind of integer."""
+    """Apply the function to the bits, read as integers of NumPy's type `kind`."""
     result = np.asarray(function(np.asarray(old).view(kind), np.asarray(value).view(kind)))
     return result.view(old.dtype)
 
@@ -49,7 +49,7 @@ _MEANING: dict[str, Callable[[Any, Any], Any]] = {
     "umin": _unsigned(np.minimum),
     "xchg": lambda old, value: value,
 }
-"""The new element, of the old one and the value, by the kind of update."""
+"""By the kind of update, the function of the old element and the value that makes the new element."""
 
 
 def takes(kind: str, dtype: DTypeLike) -> bool:
@@ -94,13 +94,13 @@ class AtomicRmw(
 ):
     """Update the elements at `pointers` by `value` where `mask` holds.
 
-    The result is the element before, and 0 where the mask is false.
+    The result is the element before the update, and 0 where the mask is false.
 
     `kind` is add, and, or, xor, max, min (signed), umax, umin (unsigned) on integers of 32 and 64 bits, addf on floats,
     xchg on anything of 32 or 64 bits. On a GPU, `addf` of f32 flushes denormal sums to zero.
 
-    With `index`, the elements are a whole tile of a tensor, at that tile index; else `index` is empty. The pointers and
-    the mask name the elements in either case.
+    If the elements are a whole tile of a tensor, `index` is its tile index; else `index` is empty. The pointers and the
+    mask name the elements in either case.
 
     Examples:
         >>> run(lambda x: ct.atomic_add(result, 0 * ct.iota((2,)), x), [1.0, 2.0])
@@ -118,7 +118,7 @@ class AtomicRmw(
 
     @classmethod
     def dtypes(cls) -> tuple[DTypeLike, ...]:
-        """Of the elements, by any kind of update."""
+        """The dtypes of elements that some kind of update takes."""
         return tuple(dtype for dtype in DTYPES if any(takes(kind, dtype) for kind in _MEANING))
 
     def infer(self) -> tuple[Type, ...]:
@@ -131,7 +131,7 @@ class AtomicRmw(
 
     @property
     def lanes(self) -> tuple[Value, ...]:
-        """Pointers, values and mask: the update by elements."""
+        """Pointers, values and mask: the operands that have one lane for each element."""
         return self.operands[:3]
 
     def reference(self, old: Any, value: Any) -> Any:
@@ -141,7 +141,7 @@ class AtomicRmw(
 class AtomicCas(Op, name="atomic_cas", spelled=("atomic_cas_tko", "atomic_cas"), effect=Effect.OUTSIDE):
     """Write `value` where the element at `pointers` has the bits of `expected`.
 
-    The result is the element before, and 0 where the mask is false.
+    The result is the element before the update, and 0 where the mask is false.
 
     Examples:
         >>> run(lambda x: ct.atomic_cas(result, 0 * ct.iota((2,)), 0.0, x), [1.0, 2.0])
@@ -158,7 +158,7 @@ class AtomicCas(Op, name="atomic_cas", spelled=("atomic_cas_tko", "atomic_cas"),
 
     @classmethod
     def dtypes(cls) -> tuple[DTypeLike, ...]:
-        """Of the elements."""
+        """The dtypes of elements."""
         return tuple(dtype for dtype in DTYPES if dtype.bits in (32, 64))
 
     def infer(self) -> tuple[Type, ...]:

@@ -1,8 +1,8 @@
-"""Checks of indices, and assumptions of the author.
+"""Checks of indices, and assumptions of the kernel's author.
 
-A check stands before the access that it guards. `cutile/passes/bounds.py` proves it, or moves it to the launch. For
-each other check, `cutile/passes/checks.py` makes an assertion. An assumption returns its operand, and the proofs rely
-on it. In the debug mode an assumption is asserted, too.
+A check stands before the access that it guards. `cutile/passes/bounds.py` proves it, or moves it to the launch. Where
+neither is possible, `cutile/passes/checks.py` makes an assertion of it. An assumption returns its operand, and the
+proofs rely on it. In the debug mode an assumption is asserted, too.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from cutile.ir import ANY_TENSOR, ANY_TILE, INT_TILE, SCALAR_INT, Effect, Op, Ty
 class CheckTile(Op, name="check_tile", spelled=("Partition.load", "PartitionMut.store"), effect=Effect.WRITE):
     """`index` names a tile of `x`.
 
-    It is at least 0, and below the number of tiles along `axis`, which begin at multiples of `step` elements. The
-    effect of a write keeps a check before its access.
+    It is at least 0, and below the number of tiles along `axis`. The tiles begin at multiples of `step` elements. A
+    check has the effect of a write: it stays before its access, and is not dropped as unused.
 
     Examples:
         >>> @ct.entry
@@ -45,7 +45,7 @@ class CheckTile(Op, name="check_tile", spelled=("Partition.load", "PartitionMut.
 class CheckIndex(Op, name="check_index", spelled=("Mut.partition_mut",), effect=Effect.WRITE):
     """`0 <= index < count`; `what` names the index in the error.
 
-    The effect of a write keeps it before its access, as that of `check_tile`.
+    It has the effect of a write, as `check_tile` has.
 
     Examples:
         >>> @ct.entry
@@ -110,7 +110,7 @@ class AssumeWithin(
 ):  # fmt: skip
     """`low <= x < high`, for an index that comes from a mapped partition.
 
-    `reached` says that the bounds are tight: the kernel also runs with x = low, and with x = high - 1.
+    `reached` says that the bounds are tight: in some runs of the kernel x is `low`, and in some it is `high - 1`.
 
     Examples:
         >>> @ct.entry

@@ -1,6 +1,6 @@
 """Conversions between element types.
 
-What they mean, pair by pair, stands in `cutile.conversion`.
+`cutile.conversion` defines the result for each pair of types.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ class Convert(
 ):
     """The elements as another dtype.
 
-    To floats: rounded once, to nearest even unless `rounding` says otherwise. Beyond their range f16, bf16, tf32, f32
-    and f64 give infinity; the floats of 8 and 4 bits saturate at their largest number, for infinities too. NaN stays
-    NaN (f4e2m1fn has none, and gives 6). f8e8m0fnu has neither zero nor sign: 0 and numbers below 2**-127 give 2**-127,
-    negative numbers give NaN, and a tie goes up.
+    To floats: rounded once, to nearest even unless `rounding` says otherwise. Numbers beyond the range become infinity
+    in f16, bf16, tf32, f32 and f64. In floats of 8 and 4 bits they become the largest number, and so do infinities. NaN
+    stays NaN (f4e2m1fn has none, and gives 6). f8e8m0fnu has neither zero nor sign: 0 and numbers below 2**-127 give
+    2**-127, negative numbers give NaN, and a tie goes up.
 
-    From floats to integers: truncated unless `rounding` says otherwise, saturated, and NaN gives 0. Between integers:
-    the low bits, the sign or zeros extended. To bool: false for 0, true for anything else, NaN included. From bool: 0
-    or 1.
+    From floats to integers: truncated unless `rounding` says otherwise, and saturated; NaN gives 0. Between integers:
+    the low bits, or more bits by extending the sign or zeros. To bool: false for 0, true for anything else, NaN
+    included. From bool: 0 or 1.
 
-    Every backend gives the same bits, but for those of a NaN.
+    Every backend gives the same bits, except for the bits of a NaN.
 
     Examples:
         >>> run(lambda x: x.astype(ct.f8e4m3fn).astype(ct.f32), [0.3, 1000.0])
@@ -62,12 +62,12 @@ class Convert(
 class Bitcast(Op, name="bitcast", spelled=("bitcast", "pack", "unpack", "Tile.pack", "Tile.unpack")):
     """The same bits as another dtype of the same width.
 
-    Bits that mean nothing (the last 13 of a tf32, the upper 4 of an f4e2m1fn) are 0. A NaN of 16 bits may become
-    another NaN: the CPU has such numbers as f32.
+    Unused bits (the last 13 of a tf32, the upper 4 of an f4e2m1fn) are 0. A NaN of 16 bits may become another NaN: the
+    CPU holds 16-bit floats as f32.
 
-    `pack` and `unpack` change the width, by shifts of integers between two bitcasts: a tile of one axis as its bytes,
-    in the order of memory (the lowest byte first), and back. Of the floats of 4 bits two make a byte, the first one in
-    its low bits; their tiles have the last axis half as long, or twice as long.
+    `pack` and `unpack` change the width, by shifts of integers between two bitcasts. `pack` makes bytes of a tile of
+    one axis, in the order of memory (the lowest byte first), and `unpack` reverses that. Two floats of 4 bits make a
+    byte, the first one in its low bits; so packing halves the last axis, and unpacking doubles it.
 
     Examples:
         >>> run(lambda x: ct.convert_tile(x, ct.f4e2m1fn).pack().unpack().astype(ct.f32), [-1.4, 100.0])

@@ -1,6 +1,6 @@
 """Tiles without operands.
 
-`Constant` is in `cutile/ir`: builders and passes make constants.
+`Constant` is in `cutile/ir`, since builders and passes make constants.
 """
 
 from __future__ import annotations

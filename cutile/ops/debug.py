@@ -1,7 +1,7 @@
 """Prints and assertions of a kernel while it runs.
 
-The text of a print is the same on every target, so values are formatted by what Python's `%` and C's `printf` share:
-`%g` (six digits) for floats, `%d` for integers, True and False, tiles in nested brackets.
+The text of a print is the same on every target, so values are formatted as both Python's `%` and C's `printf` can: `%g`
+(six digits) for floats, `%d` for integers. Bools are True and False; tiles are in nested brackets.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def percent_format(spec: str, dtype: DTypeLike) -> str:
     """The `%` format of a Python format spec for values of a dtype.
 
     Raises:
-        KernelTypeError: a print in a kernel does not know it.
+        KernelTypeError: kernels have no such format for the dtype.
 
     Example:
         >>> from cutile.dtypes import f32, i32
@@ -76,7 +76,7 @@ def brackets(shape: Sequence[int], position: int) -> tuple[str, str]:
 
 
 def text_of(value: Any, spec: str) -> str:
-    """One value as text.
+    """A value as text, by the `%` format of its elements.
 
     Example:
         >>> text_of(np.float32([[0.5, 2], [1e9, np.nan]]), "%g")
@@ -95,7 +95,7 @@ def text_of(value: Any, spec: str) -> str:
 
 
 Place = tuple[str, str, int, str]
-"""The kernel, its file, the line's number and its text."""
+"""The place of an assertion: the kernel's name, its file, the line's number and the line's text."""
 
 
 def failure_text(
@@ -112,9 +112,9 @@ def failure_text(
     kernel, file, line, text = where
     place = ", ".join(map(str, block))
     file = cell_of(file) or f'File "{file}"'
-    told = ", ".join(f"{name} = {number}" for name, number in zip(names, numbers, strict=True))
+    equations = ", ".join(f"{name} = {number}" for name, number in zip(names, numbers, strict=True))
     whole = f"{kernel}: {message}\n  {file}, line {line}, in tile block ({place})\n    {text}"
-    return f"{whole}\n    with {told}" if told else whole
+    return f"{whole}\n    with {equations}" if equations else whole
 
 
 def print_text(pieces: Sequence[str], specs: Sequence[str], values: Sequence[Any]) -> str:
@@ -126,7 +126,7 @@ def print_text(pieces: Sequence[str], specs: Sequence[str], values: Sequence[Any
 
 
 class Print(Op, name="print", spelled=("cuda_tile_print", "print_tko"), effect=Effect.OUTSIDE):
-    """Print `pieces[0]`, `values[0]` by `specs[0]`, `pieces[1]`, and so on.
+    """Print `pieces[0]`, `values[0]` in the format `specs[0]`, `pieces[1]`, and so on.
 
     Examples:
         >>> @ct.entry
@@ -174,14 +174,14 @@ class Assert(Op, name="assert", spelled=("cuda_tile_assert",), effect=Effect.WRI
         return ()
 
 
-MAX_NUMBERS = 4  # integers that a failed assertion tells; kernels reserve space for them
+MAX_NUMBERS = 4  # integers in the message of a failed assertion; its report has space for as many
 _COMPARISONS = (Eq, Ne, Lt, Le, Gt, Ge)
 
 
 def subjects(condition: Value, definitions: Mapping[Value, Op]) -> tuple[tuple[str, ...], tuple[Value, ...]]:
-    """The names of the integers that a condition compares, and the integers.
+    """The integers that a condition compares: their names, and their values in the IR.
 
-    Of `0 <= k and k < n` these are k and n, in this order. Constants are left out: the kernel's text shows them.
+    For `0 <= k and k < n` these are k and n, in this order. Constants are left out: the kernel's text shows them.
     """
     compared: list[Value] = []
     pending, seen = [condition], {condition}
@@ -192,21 +192,29 @@ def subjects(condition: Value, definitions: Mapping[Value, Op]) -> tuple[tuple[s
             pending += parts
             seen.update(parts)
         elif isinstance(op, _COMPARISONS):
-            compared += [each for each in (op.x, op.y) if _is_told(each, definitions)]
+            compared += [each for each in (op.x, op.y) if _is_shown(each, definitions)]
     values = tuple(dict.fromkeys(compared))[:MAX_NUMBERS]
-    # Two integers under an `and`: a check of an index, whose sides may have no names.
-    checked = len(values) == 2 and isinstance(definitions.get(condition), And)
-    unnamed = ("index", "count") if checked else tuple(f"number {i}" for i, _ in enumerate(values))
+    is_index_and_count = len(values) == 2 and _is_check(condition, definitions)
+    unnamed = ("index", "count") if is_index_and_count else tuple(f"number {i}" for i, _ in enumerate(values))
     return tuple(_name(each, definitions) or name for each, name in zip(values, unnamed, strict=True)), values
 
 
+def _is_check(condition: Value, definitions: Mapping[Value, Op]) -> bool:
+    """Whether it is the check of one index: `index >= 0` and `index < count`."""
+    both = definitions.get(condition)
+    if not isinstance(both, And):
+        return False
+    start, end = definitions.get(both.x), definitions.get(both.y)
+    return isinstance(start, Ge) and isinstance(end, Lt) and start.x is end.x
+
+
 def _name(value: Value, definitions: Mapping[Value, Op]) -> str:
-    """The name of a value, or of one that was widened for the comparison."""
+    """The name of a value; for a nameless conversion, the name of its operand."""
     op = definitions.get(value)
     return op.x.name if isinstance(op, Convert) and not value.name else value.name
 
 
-def _is_told(value: Value, definitions: Mapping[Value, Op]) -> bool:
+def _is_shown(value: Value, definitions: Mapping[Value, Op]) -> bool:
     tile = value.tile
     if not tile.is_scalar or not tile.dtype.is_integer:
         return False
@@ -214,7 +222,7 @@ def _is_told(value: Value, definitions: Mapping[Value, Op]) -> bool:
 
 
 def _is_of_bools(value: Value, definitions: Mapping[Value, Op]) -> bool:
-    """Whether an integer says only whether all, or any, of some bools are true."""
+    """Whether an integer is a bool converted, or the result of any or all of bools."""
     op = definitions.get(value)
     while isinstance(op, ReduceMax | ReduceMin | Reshape):
         op = definitions.get(op.x)

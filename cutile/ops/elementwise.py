@@ -1,10 +1,11 @@
 """Bases of the element-wise operations, and exact results of floats.
 
-No family of its own: the operations of several families derive from these classes.
+This is no family of operations: the operations of several families derive from these classes.
 
-The exact result of an operation on floats is a rational number. A square root may be none, so squares are compared.
-`directed` takes results that are rounded to nearest. Where one lies on the wrong side of the exact result, it takes the
-neighbour. That is slow; the reference backend computes so, and tests of all backends compare with it.
+The exact result of an operation on floats is a rational number, except that a square root may be irrational: there,
+squares are compared. `directed` starts from results that are rounded to nearest. Where a result lies on the wrong side
+of the exact one, `directed` takes its neighbour. This is slow. The reference backend computes this way, and the tests
+compare all backends with it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Compare = Callable[..., int]
 
 
 def _exact(x: float) -> Fraction:
-    from fractions import Fraction  # here: a process that launches compiled kernels computes none
+    from fractions import Fraction  # imported here: a process that only launches compiled kernels needs no fractions
 
     return Fraction(x)
 
@@ -49,7 +50,7 @@ def _product(x: float, y: float, near: float) -> int:
 
 
 def _quotient(x: float, y: float, near: float) -> int:
-    return _sign(_exact(x) / _exact(y) - _exact(near)) if y else 0  # over zero it is infinite or NaN, exactly
+    return _sign(_exact(x) / _exact(y) - _exact(near)) if y else 0  # `x / 0` is infinite or NaN, which is exact
 
 
 def _fused(x: float, y: float, z: float, near: float) -> int:
@@ -60,7 +61,7 @@ def _root(x: float, near: float) -> int:
     return _sign(_exact(x) - _exact(near) ** 2)
 
 
-# By `Rounded.exact_name`.
+# By `Rounded.exact_name`, except "tanh", whose exact result is no rational number.
 COMPARE: dict[str, Compare] = {
     "add": _sum,
     "sub": _difference,
@@ -81,7 +82,7 @@ def excess(name: str, near: Array, *operands: Array) -> Array:
     def excess_of(result: float, *operands: float) -> int:
         if not all(map(math.isfinite, operands)) or math.isnan(result):
             return 0
-        if math.isinf(result):  # too large for the dtype, or a division by zero, which is exact
+        if math.isinf(result):  # by overflow, so the exact result is nearer to 0; or by a division by 0, which is exact
             return 0 if name == "div" and operands[1] == 0 else int(math.copysign(1, -result))
         return compare(*operands, result)
 
@@ -124,9 +125,9 @@ def _unlike(name: str, operands: tuple[Array, ...]) -> Array:
 
 
 def flush(x: Array) -> Array:
-    """f32 below the smallest normal number as a zero of the same sign.
+    """Flush to zero: subnormal f32 as zeros of their sign.
 
-    Other dtypes as they are.
+    Other dtypes stay as they are.
     """
     if x.dtype != np.float32:
         return x
@@ -136,9 +137,9 @@ def flush(x: Array) -> Array:
 def fused(x: Array, y: Array, z: Array) -> Array:
     """`x * y + z` rounded once, to nearest.
 
-    Up to f32 the product is exact in f64. Its sum with `z` is rounded there to odd: an inexact sum takes the neighbour
-    whose last bit is set, after which rounding to fewer bits is right (Boldo and Melquiond, 2008). For f64 the exact
-    rational number is rounded.
+    For f32 and narrower floats the product is exact in f64. Its sum with `z` is rounded to odd in f64: an inexact sum
+    takes the neighbour whose last bit is set. Rounding that to fewer bits gives the correctly rounded result (Boldo and
+    Melquiond, 2008). For f64 the exact rational number is rounded.
 
     Example:
         >>> x = np.array([1 + 2.0**-12], np.float32)
@@ -149,7 +150,7 @@ def fused(x: Array, y: Array, z: Array) -> Array:
         return _fused_rational(x, y, z)
     product = x.astype(np.float64) * y.astype(np.float64)
     wide = _to_odd(*_two_sum(product, z.astype(np.float64)))
-    if x.dtype.itemsize == 2:  # f16 and bf16 by way of f32, again to odd: ml_dtypes rounds twice
+    if x.dtype.itemsize == 2:  # to f32 first, again to odd: ml_dtypes itself rounds f64 to bf16 twice, by way of f32
         wide = _odd_f32(wide)
     return wide.astype(x.dtype)
 
@@ -185,7 +186,7 @@ def _fused_rational(x: Array, y: Array, z: Array) -> Array:
         if not math.isfinite(c):  # `a * b` may overflow where the exact product does not
             return c
         exact = _exact(a) * _exact(b) + _exact(c)
-        if not exact:  # the sign of a zero is that of the sum of zeros
+        if not exact:  # floats give the sign of a sum of zeros; unlike terms that cancel give +0
             return a * b + c if a * b == 0 or c == 0 else 0.0
         try:
             near = float(exact)
@@ -214,7 +215,7 @@ def require_same(op: str, **values: Value) -> TileType:
 
 
 def rounded(function: Any, *arrays: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """`function(*arrays)` in more bits than the arrays' dtype, and rounded to it."""
+    """`function(*arrays)` in more bits than the arrays have, rounded to their dtype."""
     wide = np.longdouble if arrays[0].dtype.itemsize == 8 else np.float64
     return np.asarray(function(*(each.astype(wide) for each in arrays))).astype(arrays[0].dtype)
 
@@ -229,7 +230,7 @@ class Unary(Op):
 
 
 def of_name(name: str) -> Any:
-    """NumPy's function of a name; else Python's, on each element, as of `erf`."""
+    """NumPy's function of a name; failing that, Python's `math`, element by element."""
     return getattr(np, name, None) or np.vectorize(getattr(math, name), otypes=[np.float64])
 
 
@@ -237,7 +238,7 @@ class FloatUnary(Op):
     """One tile of floats in, the same type out.
 
     Attributes:
-        function: the NumPy meaning; None for the function of the operation's name in NumPy or in Python.
+        function: the NumPy meaning; None for the function of the operation's name in NumPy or in Python's `math`.
     """
 
     function: ClassVar[Any] = None

@@ -1,6 +1,6 @@
 """The index of a tile block, and the extents of the grid.
 
-The grid is one of tile blocks: a target may run several of them in one thread block, in any order.
+The grid counts tile blocks. A target may run several of them in one thread block, in any order.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Flushing(FloatUnary):
 class Exp2(Flushing, name="exp2", spelled=("exp2",), accuracy=Accuracy(f32=2.0, f64=1.0)):
     """`2 ** x`.
 
-    With `ftz`, f32 operands and results below the smallest normal number are zeros.
+    With `ftz`, subnormal f32 operands and results become zeros.
     """
 
 
@@ -73,7 +73,7 @@ def _rsqrt(x: Any) -> Any:
 class Rsqrt(Flushing, name="rsqrt", spelled=("rsqrt",), accuracy=Accuracy(f32=2.0, f64=1.5)):
     """`1 / sqrt(x)`.
 
-    With `ftz`, f32 operands below the smallest normal number are zeros. Results are never that small.
+    With `ftz`, subnormal f32 operands become zeros. Results are never subnormal.
     """
 
     function = staticmethod(_rsqrt)
@@ -108,7 +108,7 @@ class Erf(FloatUnary, name="erf", spelled=("erf",), accuracy=Accuracy(f32=2.0, f
 
 
 class Erfc(FloatUnary, name="erfc", spelled=("erfc",), accuracy=Accuracy(f32=4.0, f64=5.0)):
-    """`1 - erf(x)`, from 2 to 0, which keeps its precision where it is small."""
+    """`1 - erf(x)`, from 2 to 0, precise also where the result is small."""
 
 
 def _erfinv(x: Any) -> Any:
@@ -116,11 +116,11 @@ def _erfinv(x: Any) -> Any:
     erf, erfc = (np.vectorize(function, otypes=[np.float64]) for function in (math.erf, math.erfc))
     magnitude = np.abs(x).astype(np.float64)
     inner = _where(magnitude < 1, magnitude, 0.0)
-    # Winitzki's approximation beyond 1/2, the first term of the series below.
+    # To start with, Winitzki's approximation from 1/2 on, and the first term of the Taylor series for smaller numbers.
     w = np.log1p(-inner) + np.log1p(inner)
     half = 2 / (np.pi * 0.147) + w / 2
     y = _where(inner < 0.5, inner * (np.sqrt(np.pi) / 2), np.sqrt(np.sqrt(half * half - w / 0.147) - half))
-    for _ in range(4):  # each triples the digits, of which the start has at least one
+    for _ in range(4):  # each step triples the number of correct digits, of which the start has at least one
         rest = _where(inner < 0.5, erf(y) - inner, (1 - inner) - erfc(y))
         step = rest * np.exp(y * y) * (np.sqrt(np.pi) / 2)
         y = y - step / (1 + y * step)
@@ -138,14 +138,14 @@ class Erfinv(FloatUnary, name="erfinv", spelled=("erfinv",), accuracy=Accuracy(f
 def _zeta_less_one() -> Any:
     """Riemann's `zeta(k) - 1` for k from 2 to 40.
 
-    A sum of 62 terms, and its rest by Euler and Maclaurin.
+    The sum of the terms `i ** -k` for i from 2 to 63, and the rest by the formula of Euler and Maclaurin.
     """
     k, n = np.arange(2, 41, dtype=np.longdouble)[:, np.newaxis], np.longdouble(64)
     terms = np.arange(2, 64, dtype=np.longdouble) ** -k
-    k, at = k[:, 0], n ** -k[:, 0]
+    k, first_omitted = k[:, 0], n ** -k[:, 0]
     corrections = k / 12 / n - k * (k + 1) * (k + 2) / 720 / n**3
     corrections += k * (k + 1) * (k + 2) * (k + 3) * (k + 4) / 30240 / n**5
-    return terms[:, ::-1].sum(axis=1) + at * (n / (k - 1) + 0.5 + corrections)
+    return terms[:, ::-1].sum(axis=1) + first_omitted * (n / (k - 1) + 0.5 + corrections)  # small terms first
 
 
 def _lgamma_near_two(t: Any) -> Any:
@@ -159,16 +159,18 @@ def _lgamma_near_two(t: Any) -> Any:
 
 
 STIRLING = ((1, 12), (-1, 360), (1, 1260), (-1, 1680), (1, 1188), (-691, 360360), (1, 156), (-3617, 122400))
-"""Fractions before 1 / x, 1 / x**3 and so on in Stirling's series of lgamma."""
+"""Coefficients of 1 / x, 1 / x**3 and so on in Stirling's series of lgamma: numerators and denominators."""
 
 
 def _lgamma_of_positive(x: Any) -> Any:
-    few = np.clip(x, 0, 2.5)
-    t = _where(few < 0.5, few, _where(few < 1.5, few - 1, few - 2))
-    below = _where(few < 0.5, np.log(few) + np.log1p(few), _where(few < 1.5, np.log1p(t), 0))
-    near = _lgamma_near_two(t) - below
+    # Up to 2.5: `lgamma(2 + t)`, less the logarithms of the factors by which gamma grows from x to 2 + t.
+    small = np.clip(x, 0, 2.5)
+    t = _where(small < 0.5, small, _where(small < 1.5, small - 1, small - 2))
+    factors = _where(small < 0.5, np.log(small) + np.log1p(small), _where(small < 1.5, np.log1p(t), 0))
+    near = _lgamma_near_two(t) - factors
+    # Beyond: Stirling's series of z = x + n, less the logarithm of the n factors.
     z, product = np.maximum(x, 2.5), np.ones_like(x)
-    for _ in range(14):  # up to 16, from which on the series has all bits of a long double
+    for _ in range(14):  # to 16 and more, where the series has all bits of a long double
         product, z = _where(z < 16, product * z, product), _where(z < 16, z + 1, z)
     series = _zeros_like(z)
     for numerator, denominator in STIRLING[::-1]:
@@ -179,9 +181,10 @@ def _lgamma_of_positive(x: Any) -> Any:
 
 
 def _lgamma(x: Any) -> Any:
-    """In long double.
+    """`lgamma` in long double.
 
-    By a series near the zeros at 1 and 2, by Stirling's series beyond, by Euler's reflection below 0.
+    By a series up to 2.5, which is precise near the zeros at 1 and 2, by Stirling's series beyond, and by Euler's
+    reflection below 0.
     """
     x = x.astype(np.longdouble)
     magnitude = np.abs(x)
@@ -192,7 +195,7 @@ def _lgamma(x: Any) -> Any:
     return _where(np.signbit(x) & (magnitude > 0), _where(rest == 0, np.inf, reflected), positive)
 
 
-# A negative x has zeros that no float hits: results near 0 cancel there.
+# Below 0 lgamma has zeros that no float hits exactly. Near them results cancel.
 _OF_LGAMMA = Accuracy(f32=6.0, f64=5.0, note="of 1 where x is negative and the result below 1")
 
 
@@ -207,13 +210,13 @@ class Cbrt(FloatUnary, name="cbrt", spelled=("cbrt",), accuracy=Accuracy(f32=1.0
     """The cube root, of negative numbers too."""
 
 
-# libdevice states 1 ulp in f64 of the rounded result, and reaches 1.2 ulp of the exact one, as near x = 1.
+# f64: libdevice states 1 ulp of the correctly rounded result. From the exact one it is up to 1.2 ulp off, near x = 1.
 class Log1p(FloatUnary, name="log1p", spelled=("log1p",), accuracy=Accuracy(f32=1.0, f64=2.0)):
-    """`log(1 + x)`, which keeps its precision where `x` is small; NaN below -1."""
+    """`log(1 + x)`, precise also where `x` is small; NaN below -1."""
 
 
 class Expm1(FloatUnary, name="expm1", spelled=("expm1",), accuracy=Accuracy(f32=1.0, f64=1.0)):
-    """`exp(x) - 1`, which keeps its precision where `x` is small."""
+    """`exp(x) - 1`, precise also where `x` is small."""
 
 
 class Asin(FloatUnary, name="asin", spelled=("asin",), accuracy=Accuracy(f32=2.0, f64=2.0)):
@@ -249,13 +252,13 @@ class Ceil(FloatUnary, name="ceil", spelled=("ceil",), accuracy=CORRECT):
 
 
 class Trunc(FloatUnary, name="trunc", spelled=("trunc",), accuracy=CORRECT):
-    """The whole number next to `x` towards zero; the sign of a zero is that of `x`."""
+    """`x` without its fraction, towards zero; a result of zero has the sign of `x`."""
 
 
 class Round(FloatUnary, name="round", spelled=("round(x)",), accuracy=CORRECT):
-    """The nearest whole number; of two that are as near, the even one.
+    """The nearest whole number; of two equally near ones, the even one.
 
-    The sign of a zero stays. Python's own `round`. Integers stay as they are.
+    A result of zero has the sign of `x`. Kernels call it by Python's own `round`, which leaves integers as they are.
 
     Examples:
         >>> run(lambda x: round(x), [0.5, 1.5, -2.6])
@@ -296,7 +299,7 @@ class Atan2(FloatFunction, name="atan2", spelled=("atan2",), accuracy=Accuracy(f
 class Hypot(FloatFunction, name="hypot", spelled=("hypot",), accuracy=Accuracy(f32=3.0, f64=2.0)):
     """`sqrt(x * x + y * y)`, also where a square overflows or vanishes.
 
-    Infinite where an operand is.
+    Infinite where an operand is infinite, even if the other one is NaN.
     """
 
     function = staticmethod(np.hypot)

@@ -39,7 +39,7 @@ ACCUMULATORS: dict[DTypeLike, tuple[DTypeLike, ...]] = {
 }
 """The dtypes of an accumulator, by the dtype of the operands; the first one is the default.
 
-i8 may be multiplied by u8, and either float of 8 bits by the other one."""
+i8 may be multiplied by u8, and f8e4m3fn by f8e5m2."""
 SCALED = (f4e2m1fn, f8e4m3fn, f8e5m2)
 SCALES = (f8e8m0fnu, f8e4m3fn)
 BLOCKS = (16, 32)
@@ -62,7 +62,7 @@ def _check_shapes(name: str, a: TileType, b: TileType, acc: TileType) -> None:
 
 
 def _wide(x: Any, dtype: DTypeLike, acc: DTypeLike) -> Any:
-    """Operands in the dtype of the sums, which holds their numbers exactly."""
+    """An operand in the dtype of the sums (at least f32), which holds it exactly."""
     if not dtype.computes:
         x = exact(x, dtype)
     return np.asarray(x).astype(f32.numpy if acc.bits < 32 else acc.numpy)
@@ -76,8 +76,8 @@ class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai", "matmul", "x @ y"), ac
 
     `x @ y` is `matmul(x, y)`: its sums begin with zeros, and it multiplies vectors and batches, too.
 
-    `mma(a, b, acc)` is `a @ b + acc`: `a` is M x K, `b` is K x N, `acc` is M x N; or all three have a batch of these as
-    their first axis. For an accumulator of f16 the sums are f32, and rounded once.
+    `mma(a, b, acc)` is `a @ b + acc`: `a` is M x K, `b` is K x N, `acc` is M x N; or all three have the batch as their
+    first axis. For an accumulator of f16 the sums are f32, and rounded once.
 
     | a and b | acc |
     | --- | --- |
@@ -87,9 +87,10 @@ class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai", "matmul", "x @ y"), ac
     | f64 | f64 |
     | i8 and u8 in any mixture | i32, which wraps |
 
-    Products are exact but for those of f32 and f64, which are fused with their sum. The order of the sums is free,
-    and so is their last bit. Tensor cores of some GPUs keep fewer bits of a sum of products of 8-bit floats: there,
-    partial sums are added in f32 every few hundred products, unless `use_fast_acc` leaves all sums to tensor cores.
+    Products are exact, except those of f32 and f64: these are added by fused multiply-adds. The order of the sums is
+    free, and so are their last bits. The tensor cores of some GPUs keep fewer bits than an f32 of a sum of products of
+    8-bit floats. There, partial sums are added in f32 every few hundred products, unless `use_fast_acc` leaves all sums
+    to the tensor cores.
 
     Examples:
         >>> run(lambda x, y: x * (x @ y), [1.0, 2.0], [3.0, 4.0])
@@ -103,7 +104,7 @@ class Mma(Op, name="mma", spelled=("mma", "mmaf", "mmai", "matmul", "x @ y"), ac
 
     @classmethod
     def dtypes(cls) -> tuple[DTypeLike, ...]:
-        """Of the operands."""
+        """The dtypes of the operands."""
         return tuple(ACCUMULATORS)
 
     def infer(self) -> tuple[Type, ...]:
@@ -146,8 +147,9 @@ class MmaScaled(Op, name="mma_scaled", spelled=("mmaf_scaled",), accuracy=SUMS):
     There is one scale for each block of 16 or 32 numbers along K.
 
     `a` is M x K and `b` is K x N, of f4e2m1fn, f8e4m3fn or f8e5m2; `a_scale` is M x (K / block) and `b_scale` is
-    (K / block) x N, of f8e8m0fnu (as in MXFP8 and MXFP4) or f8e4m3fn (as in NVFP4). The cpu and the reference give the
-    exact numbers, summed in f32.
+    (K / block) x N, of f8e8m0fnu (as in MXFP8 and MXFP4) or f8e4m3fn (as in NVFP4). Scaling an operand is exact, unless
+    the result leaves the range of exponents of f32. The reference backend sums in f64 and rounds once, the others sum
+    in f32.
     """
 
     a: Value = operand(PRODUCT_TILE)
@@ -158,7 +160,7 @@ class MmaScaled(Op, name="mma_scaled", spelled=("mmaf_scaled",), accuracy=SUMS):
 
     @classmethod
     def dtypes(cls) -> tuple[DTypeLike, ...]:
-        """Of the operands."""
+        """The dtypes of the operands."""
         return SCALED
 
     def infer(self) -> tuple[Type, ...]:

@@ -1,6 +1,6 @@
 """Tiles from and to memory.
 
-Loads pad with zeros past the edge, stores drop what lies past it.
+Loads pad with zeros past the edges of a tensor. Stores drop the elements past them.
 
 A tile index counts in tiles: index `i` with extent `t` covers the elements `i * t` to before `(i + 1) * t`.
 """
@@ -15,15 +15,16 @@ from cutile.ir.core import ANY_MUT, ANY_TENSOR, ANY_TILE, SCALAR_INT, Effect, Op
 from cutile.ir.types import TileType, Type
 
 MAX_EXTENT = 2**31 - 1 - 2**20
-"""The largest extent of a tensor that a launch takes. Rounded up to a tile of up to 2**20 elements it fits an i32."""
+"""The largest extent of a tensor that a launch takes. Rounded up to a whole number of tiles, each of up to 2**20
+elements, it fits an i32."""
 
 
 class TensorDim(Op, name="tensor_dim", spelled=("num_tiles", "get_tensor_shape")):
     """The extent of a tensor along an axis, as an i32 scalar.
 
     Examples:
-        >>> run(lambda x, y: x + y, [1.0], [2.0])
-        [3.0]
+        >>> run(lambda x: x + ct.get_tensor_shape(x_in)[0], [1, 2, 3], dtype="i32")
+        [4, 5, 6]
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -45,12 +46,12 @@ class LoadTile(
     ),
     effect=Effect.READ,
 ):  # fmt: skip
-    """The tile of `shape` at the tile index `index` (one i32 scalar per axis).
+    """The tile of `shape` at the tile index `index` (one integer scalar per axis).
 
-    Zeros past the edges, at any index.
+    Elements past the edges are zeros, also for an index far outside of the tensor.
 
-    Two hints change no result: `latency`, the iterations of its loop that it may be begun ahead (0: as many as there is
-    room for), and `bulk`, whether a GPU's TMA unit may do it.
+    Two hints change no result. `latency` is how many iterations of its loop the load may run ahead; 0 means as many as
+    there is room for. `bulk` says whether a GPU's TMA unit may load the tile.
 
     Examples:
         >>> run(lambda x: x + x, [1.0, 2.0])
@@ -88,12 +89,12 @@ class LoadMut(Op, name="load_mut", spelled=("load_tile_mut", "Mut.load"), effect
 
 
 def store_remedy(tile: tuple[int, ...], partition: tuple[int, ...], dtype: str) -> str:
-    """The remedy where a tile has not the type of a partition's tiles.
+    """The remedy where a value to store does not have the type of a partition's tiles.
 
     Args:
-        tile: the shape of the value that is to be stored.
+        tile: the shape of the value.
         partition: the shape of the partition's tiles.
-        dtype: the partition's, as a kernel names it.
+        dtype: the partition's dtype, as a kernel names it.
 
     Example:
         >>> store_remedy((16,), (4, 4), "y.dtype")
@@ -110,7 +111,7 @@ def store_remedy(tile: tuple[int, ...], partition: tuple[int, ...], dtype: str) 
 
 
 class StoreMut(Op, name="store_mut", spelled=("store_tile", "Mut.store"), effect=Effect.WRITE):
-    """Write this block's own tile; what lies past the edges is dropped.
+    """Write this block's own tile; elements past the edges are dropped.
 
     Examples:
         >>> run(lambda x: -x, [2.0, 3.0])

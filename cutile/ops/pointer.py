@@ -1,11 +1,11 @@
 """Memory by address.
 
-A pointer is an address in bytes, a u64. The element's type is that of the operation's value or padding.
+A pointer is an address in bytes, a u64. It has no element type: the operation's value, or padding, has that type.
 
 Lane `i` reads or writes the element at the address in lane `i` of the pointers, if lane `i` of the mask is true.
-`order` says how the access is ordered with accesses of other tile blocks, among the blocks in `scope`. Both are words
-of `cutile.language.markers`. An `ordered` access comes after every earlier one of its own tile block, whichever thread
-made that one.
+`order` says how the access is ordered with accesses of the other tile blocks in `scope`. Both are values of markers
+(`cutile.language.markers`). An `ordered` access comes after every earlier access of its own tile block, by whichever
+thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def check_lanes(op: Op, pointers: Value, **others: Value) -> None:
     """Check that tiles have one lane per pointer.
 
     Raises:
-        KernelTypeError: one has another shape.
+        KernelTypeError: a tile has another shape.
     """
     for name, value in others.items():
         if value.tile.shape != pointers.tile.shape:
@@ -38,7 +38,7 @@ def check_words(op: Op, order: str, orders: tuple[str, ...], scope: str) -> None
     """Check an ordering and a scope.
 
     Raises:
-        KernelTypeError: the operation does not take them.
+        KernelTypeError: the operation does not take the ordering, or there is no such scope.
     """
     if order not in orders:
         raise KernelTypeError(f"{op.name}: the ordering must be one of {', '.join(orders)}, got {order}")
@@ -88,7 +88,8 @@ class LoadPointer(
 
     Nothing is read where the mask is false.
 
-    `constant`: nothing writes there while the kernel runs, so that the load may move and be merged with others.
+    `constant` says that nothing writes to these elements while the kernel runs. Passes may then move the load, and
+    merge it with others.
 
     Examples:
         >>> run(lambda x: ct.gather(x_in, ct.iota((2,)), mask=ct.iota((2,)) > 0, padding_value=7.0), [1.0, 2.0])
@@ -105,7 +106,7 @@ class LoadPointer(
 
     @classmethod
     def dtypes(cls) -> tuple[DTypeLike, ...]:
-        """Of the elements, not of their addresses."""
+        """The dtypes of the elements, not of their addresses."""
         return EVERY_DTYPE
 
     @property
@@ -127,7 +128,7 @@ class StorePointer(
 ):
     """Write `value` to the elements at `pointers` where `mask` holds.
 
-    Where lanes have one address, any of their values stays.
+    Where lanes have the same address, one of their values stays.
     """
 
     pointers: Value = operand(ADDRESSES)
@@ -139,7 +140,7 @@ class StorePointer(
 
     @classmethod
     def dtypes(cls) -> tuple[DTypeLike, ...]:
-        """Of the elements, not of their addresses."""
+        """The dtypes of the elements, not of their addresses."""
         return EVERY_DTYPE
 
     def infer(self) -> tuple[Type, ...]:

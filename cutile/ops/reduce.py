@@ -1,7 +1,8 @@
 """Reductions along one axis, and scans.
 
 A reduction drops its axis. Sums and products of floats may be added in any order, and those of f16 and bf16 run in f32.
-A function of the user is computed in its own dtypes; its elements stay in order, and are grouped at will.
+A fold by the author's own function computes in the dtypes of its tiles. The elements stay in order, and are grouped
+freely.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Reduce(Op):
             return np.asarray(type(self).function(wide, axis=self.axis)).astype(x.dtype)
 
 
-# The default bounds are those of one step. The notes say that a reduction has many.
+# The default bounds hold for one step. The notes say that a reduction has many.
 SUM_ACCURACY = Accuracy(note="each step rounds, and the order of the steps is free")
 FUNCTION_ACCURACY = Accuracy(
     note="the function's own operations round; the elements stay in order, and are grouped at will"
@@ -55,10 +56,10 @@ class ReduceProd(Reduce, name="reduce_prod", spelled=("reduce_prod",), accuracy=
 
 
 class ReduceExtreme(Reduce):
-    """The largest or the smallest; exact, so in its own dtype.
+    """The largest or the smallest element; exact, so computed in the tile's dtype.
 
-    Of 0.0 and -0.0 it may be either, as in NumPy: LLVM's reductions of vectors on the CPU do not order the two. `Max`
-    and `Min` do, with -0 below +0.
+    Of 0.0 and -0.0 it may give either, as in NumPy: LLVM's reductions of vectors on the CPU do not order the two. The
+    operations `max` and `min` do, with -0 below +0.
 
     Attributes:
         nan: whether a NaN propagates. If not, NaNs are ignored unless all elements are NaN.
@@ -93,13 +94,13 @@ Identity = bool | int | float
 
 
 class Folding(Op):
-    """Base of `reduce` and `scan` by a user's associative function of scalars.
+    """Base of `reduce` and `scan` by the author's associative function of scalars.
 
     For n tiles of one shape, `body` takes n accumulators, then n elements, and yields n accumulators. It has
     element-wise operations alone, and reads nothing from outside.
 
     Attributes:
-        identities: the first accumulator of each tile: the function's identity.
+        identities: for each tile its first accumulator, the function's identity.
     """
 
     isolated = True
@@ -134,7 +135,7 @@ class Folding(Op):
 
 
 class Fold(Folding, name="reduce", spelled=("reduce", "argmax", "argmin"), accuracy=FUNCTION_ACCURACY):
-    """Reduce tiles along an axis by a user's function.
+    """Reduce tiles along an axis by the author's function.
 
     The function must be associative, and `identities` its identity; the elements stay in order.
 

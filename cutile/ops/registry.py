@@ -1,4 +1,4 @@
-"""Operation classes by name, for the parser of IR, tests and documentation."""
+"""Operation classes by name, for the IR's parser, the tests and the documentation."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def _operations() -> Iterator[type[Op]]:
     """The operations that the families' modules define."""
     for module in FAMILIES.values():
         members = (member for member in vars(module).values() if isinstance(member, type) and issubclass(member, Op))
-        # Other modules' operations are imported, and base classes have no name.
+        # Without operations that are imported from other modules, and without base classes, which have no name.
         yield from (op for op in members if op.__module__ == module.__name__ and op.name)
 
 
 def _by_name() -> dict[str, type[Op]]:
     ops: dict[str, type[Op]] = {}
     for op in _operations():
-        if not op.__doc__:  # the pages of the language are made of them
+        if not op.__doc__:  # the page of the language is made of docstrings
             raise IRError(f"operation {op.name!r} has no docstring")
         if op.name in ops:
             raise IRError(f"two operations are named {op.name!r}: {ops[op.name].__module__} and {op.__module__}")

@@ -2,8 +2,9 @@
 # Pyright reports operands without a default behind attributes with one. `Op.__init_subclass__` puts operands first.
 """Arithmetic rounded other than to nearest even, or with f32 flushed to zero.
 
-The directed roundings are exact: the neighbour of the exact result on the side that the mode names. "approx" and "full"
-ask for speed instead: any result within the stated bound will do. The NumPy meaning is the one rounded to nearest.
+The directed roundings are exact: the result is the neighbour of the exact result on the side that the mode names.
+"approx" and "full" ask for speed instead: any result within the stated bound will do. For these the NumPy meaning is
+the result rounded to nearest.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ class Rounded(Op):
 
     Attributes:
         rounding: a value of `cutile.rounding`.
-        ftz: whether f32 operands and results below the smallest normal number are zeros.
+        ftz: whether subnormal f32 operands and results become zeros of their sign.
     """
 
     function: ClassVar[Callable[..., Any]]
     """NumPy's function, which rounds to nearest."""
     exact_name: ClassVar[str]
-    """The name under which `elementwise.directed` knows the exact result."""
+    """The name without rounding: of `elementwise.COMPARE`, and of the backends' functions."""
     exactly: ClassVar[tuple[str, ...]] = (NEAREST, *DIRECTED)
-    """The roundings whose results are exact to the last bit."""
+    """The roundings whose results are correct to the last bit."""
     fast: ClassVar[tuple[str, ...]] = ()
     """The roundings, of f32 alone, whose results lie within `accuracy`."""
     rounding: str = attribute(default=NEAREST)
@@ -78,31 +79,31 @@ class RoundedBinary(Rounded):
 
 
 class RoundedAdd(RoundedBinary, name="rounded_add", spelled=("addf",)):
-    """`x + y`, rounded as asked."""
+    """`x + y`, rounded as `rounding` says."""
 
     function = staticmethod(np.add)
     exact_name = "add"
 
 
 class RoundedSub(RoundedBinary, name="rounded_sub", spelled=("subf",)):
-    """`x - y`, rounded as asked."""
+    """`x - y`, rounded as `rounding` says."""
 
     function = staticmethod(np.subtract)
     exact_name = "sub"
 
 
 class RoundedMul(RoundedBinary, name="rounded_mul", spelled=("mulf",)):
-    """`x * y`, rounded as asked."""
+    """`x * y`, rounded as `rounding` says."""
 
     function = staticmethod(np.multiply)
     exact_name = "mul"
 
 
 class RoundedDiv(RoundedBinary, name="rounded_div", spelled=("divf", "true_div"), accuracy=FAST_ACCURACY):
-    """`x / y`, rounded as asked.
+    """`x / y`, rounded as `rounding` says.
 
-    "approx" holds its bound for a divisor whose magnitude is between 2**-126 and 2**126; beyond that the quotient may
-    come out as zero, or NaN for an infinite dividend. "full" holds it everywhere.
+    "approx" keeps its bound for a divisor whose magnitude is between 2**-126 and 2**126. For any other divisor the
+    quotient may be zero, or NaN for an infinite dividend. "full" keeps its bound everywhere.
     """
 
     function = staticmethod(np.divide)
@@ -111,7 +112,7 @@ class RoundedDiv(RoundedBinary, name="rounded_div", spelled=("divf", "true_div")
 
 
 class RoundedFma(Rounded, name="rounded_fma", spelled=("fma",)):
-    """`x * y + z` with one rounding, as asked."""
+    """`x * y + z` rounded once, as `rounding` says."""
 
     x: Value = operand(F32_F64)
     y: Value = operand(F32_F64)
@@ -121,7 +122,7 @@ class RoundedFma(Rounded, name="rounded_fma", spelled=("fma",)):
 
 
 class RoundedSqrt(Rounded, name="rounded_sqrt", spelled=("sqrt",), accuracy=FAST_ACCURACY):
-    """The square root, rounded as asked."""
+    """The square root, rounded as `rounding` says."""
 
     x: Value = operand(F32_F64)
     function = staticmethod(np.sqrt)

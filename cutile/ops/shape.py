@@ -120,8 +120,8 @@ class Cat(Op, name="cat", spelled=("cat",)):
 class Extract(Op, name="extract", spelled=("extract",)):
     """The part of `shape` at an index that counts such parts.
 
-    The part's extents divide those of `x`. The index has one integer scalar for each axis; one that lies outside is
-    taken for the nearest inside.
+    The part's extents divide those of `x`. The index has one integer scalar for each axis. An index outside is clamped
+    to the nearest part.
     """
 
     x: Value = operand(ANY_TILE)

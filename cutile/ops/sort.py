@@ -1,7 +1,7 @@
 """Tiles in order along one axis, and elements picked by their places.
 
-One order holds everywhere. A NaN is larger than every number, as NumPy sorts it; -0.0 equals 0.0. Equal elements keep
-their order, also where the largest come first.
+A place is the index of an element along the axis. All operations here use the same order. A NaN is larger than every
+number, as in NumPy, and -0.0 equals 0.0. Equal elements keep their order, also where the largest come first.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def check_axis(name: str, tile: TileType, axis: int) -> None:
 
 
 def places_in_order(x: Any, axis: int, descending: bool) -> Any:
-    """The places of the elements along an axis, in order, as of a stable sort."""
-    # NumPy has no order of its own for bf16.
+    """The places of the elements along an axis, in the order of a stable sort."""
+    # bf16 is sorted as f32: NumPy has no order of its own for it.
     wide = x if x.dtype.kind in "iufb" else x.astype(np.float32)
     if not descending:
         return np.argsort(wide, axis=axis, kind="stable").astype(np.int32)
@@ -39,7 +39,7 @@ def places_in_order(x: Any, axis: int, descending: bool) -> Any:
 
 
 class Sort(Op, name="sort", spelled=("sort", "argsort")):
-    """The elements along an axis in order, and the place that each one had.
+    """The elements along an axis in order, and the place that each had in `x`.
 
     NaN counts as larger than every number. The sort is stable.
 
@@ -64,7 +64,7 @@ class Sort(Op, name="sort", spelled=("sort", "argsort")):
 class TopK(Op, name="top_k", spelled=("top_k",)):
     """The `k` largest elements along an axis, the largest first, and their places.
 
-    NaN counts as larger than every number. Of equal elements the first comes first.
+    NaN counts as larger than every number. Equal elements keep their order.
     """
 
     x: Value = operand(COMPUTED_TILE)
@@ -73,9 +73,9 @@ class TopK(Op, name="top_k", spelled=("top_k",)):
 
     @property
     def sorts_whole(self) -> bool:
-        """Whether all elements are sorted.
+        """Whether a target sorts all elements.
 
-        Those of a single row need not be: a target may sort only candidates for the `k` largest.
+        It need not for a tile of a single row: there it may sort only candidates for the `k` largest.
         """
         return self.x.tile.size > self.x.tile.shape[self.axis]
 
@@ -98,7 +98,7 @@ class TopK(Op, name="top_k", spelled=("top_k",)):
 class TakeAlongAxis(Op, name="take_along_axis", spelled=("take_along_axis",)):
     """The elements at given places along an axis.
 
-    The two tiles agree in every other extent. A place outside is brought to the nearest inside.
+    The two tiles agree in every other extent. A place outside is clamped to the nearest inside.
     """
 
     x: Value = operand(COMPUTED_TILE)

@@ -1,8 +1,9 @@
 """Loads and stores of tiles at any step, with a chosen padding.
 
-The tile at index `i` begins at the element `i * step`. Where the step is the tile's own extent, these are the tiles of
-`load_tile`. A limit on an axis ends the tensor earlier: a block's own tile, cut into tiles that do not divide it, ends
-where the next block's tile begins. A tile that begins before element 0 lies wholly outside.
+Along each axis the tile at index `i` begins at the element `i * step`. Where the step is the tile's own extent, these
+are the tiles of `load_tile`. A limit on an axis ends the tensor earlier. It serves a block's own tile that is cut into
+smaller tiles: these may not divide it, and must end where the next block's tile begins. A tile that begins before
+element 0 lies wholly outside.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _FLOATS_ONLY = {"neg_zero": -0.0, "nan": float("nan"), "pos_inf": float("inf"), 
 
 
 def padding_value(padding: str) -> float:
-    """The number past the edges; 0 for "none", which promises nothing."""
+    """The number past the edges; 0 for "none", which promises no number."""
     return _FLOATS_ONLY.get(padding, 0.0)
 
 
@@ -42,10 +43,10 @@ class LoadView(
 ):  # fmt: skip
     """The tile of `shape` whose axis `k` begins at the element `index[k] * steps[k]`.
 
-    `padding` past the edges.
+    Elements past the edges are `padding`.
 
-    `index` has one i32 scalar per axis, then the limit (in elements) of each axis in `limited`. `latency` and `bulk`
-    are hints, as those of `load_tile`.
+    `index` has one integer scalar per axis, then the limit (in elements) of each axis in `limited`. `latency` and
+    `bulk` are hints, as in `load_tile`.
     """
 
     x: Value = operand(ANY_TENSOR)
@@ -59,7 +60,7 @@ class LoadView(
 
     @property
     def starts(self) -> tuple[Value, ...]:
-        """One index per axis."""
+        """The tile index: one scalar per axis."""
         return self.index[: self.x.tensor.rank]
 
     @property
@@ -69,12 +70,12 @@ class LoadView(
 
     @property
     def padding_value(self) -> float:
-        """The number past the edges."""
+        """The number that the load gives past the edges."""
         return padding_value(self.padding)
 
     @property
     def is_plain(self) -> bool:
-        """Whether it reads a tile of the plain grid, padding aside."""
+        """Whether it reads a tile of `load_tile`'s grid, whatever the padding."""
         return self.steps == self.shape and not self.limited
 
     def infer(self) -> tuple[Type, ...]:
@@ -92,7 +93,7 @@ class LoadView(
 
 
 def _limit(padding: str, dtype: DTypeLike) -> str:
-    """The number of a dtype in place of a padding of floats, as a kernel writes it."""
+    """The number that replaces a padding for floats, as a kernel writes it."""
     if not dtype.is_integer or padding not in ("neg_inf", "pos_inf"):
         return "number"
     return f"ct.{dtype.__name__}.{'min' if padding == 'neg_inf' else 'max'}"
@@ -110,9 +111,9 @@ class StoreView(
 ):  # fmt: skip
     """Write a tile whose axis `k` begins at the element `index[k] * steps[k]`.
 
-    What lies past the edges is dropped.
+    Elements past the edges are dropped.
 
-    `index` as in `load_view`. `bulk` is a hint: whether a GPU's TMA unit may do it.
+    `index` is as in `load_view`. `bulk` is a hint: whether a GPU's TMA unit may store the tile.
 
     Examples:
         >>> @ct.entry
@@ -134,7 +135,7 @@ class StoreView(
 
     @property
     def starts(self) -> tuple[Value, ...]:
-        """One index per axis."""
+        """The tile index: one scalar per axis."""
         return self.index[: self.x.tensor.rank]
 
     @property
@@ -155,7 +156,8 @@ class StoreView(
 class TensorView(Op, name="tensor_view", spelled=("make_tensor_view", "load_tensor", "Tensor.slice")):
     """A tensor at an address known only when the kernel runs.
 
-    `numbers` has the extents (i32) that `shape` leaves open, then the strides (i64, in elements) that `strides` does.
+    None in `shape` or `strides` stands for a number that is known only then. `numbers` has these: first the extents
+    (i32), then the strides (i64, in elements).
     """
 
     address: Value = operand(SCALAR_INT)
@@ -167,12 +169,12 @@ class TensorView(Op, name="tensor_view", spelled=("make_tensor_view", "load_tens
 
     @classmethod
     def dtypes(cls) -> tuple[DTypeLike, ...]:
-        """Of the elements, not of their address."""
+        """The dtypes of the elements, not of their address."""
         return EVERY_DTYPE
 
     @property
     def extents(self) -> tuple[Value | int, ...]:
-        """One per axis: a constant, or the operand."""
+        """The extents, one per axis: a constant, or the operand."""
         rest = iter(self.numbers)
         return tuple(next(rest) if each is None else each for each in self.shape)
 

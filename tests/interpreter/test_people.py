@@ -128,3 +128,14 @@ def test_a_misspelt_name_is_refused_as_the_compiler_does() -> None:
         words.append(str(caught.value))
     assert words[0] == words[1]
     assert words[0].endswith("Did you mean 'exp'?")
+
+
+def whole(y: Mut) -> None:
+    y.store(int(ct.reduce_sum(y.load(), 0)))
+
+
+@pytest.mark.parametrize("interpreted", [False, True])
+def test_int_of_a_scalar_of_floats_says_what_to_write(interpreted: bool) -> None:
+    op = ct.entry(whole)(api.zeros((4,)).sync().partition((2,)))
+    with pytest.raises(TypeError, match=r"int\(\) of a scalar of f32(.|\n)*[Uu]se ct\.i32\(x\)"):
+        (op.interpret() if interpreted else op).sync()

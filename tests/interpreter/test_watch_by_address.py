@@ -11,6 +11,7 @@ import pytest
 import cutile as ct
 from cutile import api, i32
 from cutile.errors import CheckError
+from cutile.interpreter.watch import ACCESS_KINDS, RawMemory
 from tests.support.kernels import define
 
 HEAD = "def k(y: Mut, x: Tensor):\n    b = ct.get_tile_block_id()[0]\n    lanes = b * 4 + ct.iota((4,))\n"
@@ -202,3 +203,13 @@ def test_a_tensor_without_elements_holds_no_address() -> None:
     count = kernel("ct.atomic_add(y, 0, 1)", "def k(x: Tensor, y: ct.SharedMut):\n")
     count(api.zeros((0,), i32).sync(), y).grid(2).interpret().sync()
     assert y.numpy().tolist() == [2, *[0] * 7]
+
+
+def test_tables_of_raw_memory_grow_in_doubling_steps() -> None:
+    memory = RawMemory()
+    sizes: list[int] = []
+    for address in range(1000):
+        assert memory.at([address, 0]).tolist() == [address, 0]
+        sizes.append(memory.blocks[ACCESS_KINDS[0]].size)
+    assert all(size > number for number, size in enumerate(sizes))
+    assert len(set(sizes)) <= 11  # the binary logarithm of 1000, rounded up, and one for the first

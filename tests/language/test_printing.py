@@ -260,6 +260,16 @@ def test_a_failed_assertion_of_elements_tells_no_numbers_of_its_own(backend: str
     assert ("with n = 5" in str(caught.value)) == ("n > 3" in condition)
 
 
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize("word", ["and", "&"])
+def test_numbers_without_names_are_an_index_only_in_a_check_of_one(word: str, backend: str) -> None:
+    line = f"assert (n + 1 > 7) {word} (n * 2 < 9), 'no'"
+    check = kernel(f"def check(y: Mut, n: i32):\n    {line}\n    y.store(y.load())\n")
+    with on(backend), pytest.raises(KernelAssertionError) as caught:
+        check(api.zeros((2,), i32).partition((2,)), 5).sync()
+    assert "with number 0 = 6, number 1 = 10" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [

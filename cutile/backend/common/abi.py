@@ -1,13 +1,14 @@
-"""What a launch and its kernel hand each other, on every backend.
+"""The interface between a launch and its kernel, on every backend.
 
-The launch hands over plain parameters: addresses, extents, strides, scalars and the grid. Kernels on the host also get
-the stream. A kernel of a GPU hands back the report of a failed assertion, in memory that the host reads once the launch
-is over. The fact `failures` has the assertions by their numbers.
+The launch passes plain parameters: addresses, extents, strides, scalars and the grid. Kernels on the host also get the
+stream. A kernel of a GPU returns the report of a failed assertion, in memory that the host reads once the launch is
+over. The function's fact `failures` describes the assertions, by their numbers. A report has words of 32 bits:
 
-word 0      0; 1 while a thread writes the rest; 2 when it is written
-word 1      the assertion's number
-words 2-4   the tile block's index
-words 8-    the numbers, two words each
+word 0       0; 1 while a thread writes the other words; 2 when they are written
+word 1       the assertion's number
+words 2-4    the tile block's index
+words 5-7    unused
+words 8-15   up to four integers that the assertion's message shows, two words each
 """
 
 import struct
@@ -18,17 +19,17 @@ from cutile.backend.interface import Argument, Grid, Loaded, Parameter
 from cutile.dtypes import i32, i64, u64
 from cutile.errors import KernelAssertionError
 from cutile.ir import Function, TileType, Value
-from cutile.ops.debug import MAX_NUMBERS, failure_text
+from cutile.ops.debug import failure_text
 
 GRID_NAMES = ("grid_x", "grid_y", "grid_z")
 WORKSPACE = "workspace"
-"""The name of the workspace's address, in kernels whose blocks share memory of the launch."""
+"""The parameter with the workspace's address, in kernels whose blocks share memory of the launch."""
 REPORT = "report"
-"""The name of the report's address, in kernels whose assertions may fail."""
+"""The parameter with the report's address, in kernels whose assertions may fail."""
 
 
 def tensor_parameters(position: int, value: Value) -> list[Parameter]:
-    """The parameters of one tensor: its address, then unknown extents and strides."""
+    """The parameters of one tensor: its address, then its dynamic extents and strides."""
     tensor, name = value.tensor, value.name
     parameters = [Parameter(name, "pointer", position, 0, u64)]
     for axis, extent in enumerate(tensor.shape):
@@ -43,8 +44,8 @@ def tensor_parameters(position: int, value: Value) -> list[Parameter]:
 def kernel_parameters(function: Function) -> tuple[Parameter, ...]:
     """Every parameter of a kernel, in order.
 
-    The arguments come first, then the three extents of the logical grid, then the workspace and the report of kernels
-    that have them.
+    The kernel's arguments come first, then the three extents of the logical grid, then the addresses of the workspace
+    and of the report, if the kernel has them.
     """
     parameters: list[Parameter] = []
     for position, value in enumerate(function.parameters):
@@ -63,18 +64,17 @@ def kernel_parameters(function: Function) -> tuple[Parameter, ...]:
 # The report of a failed assertion.
 
 SITE, BLOCK, NUMBERS = 1, 2, 8
-"""The words of a report at which the assertion's number, the index and the numbers begin."""
-REPORT_BYTES = 4 * (NUMBERS + 2 * MAX_NUMBERS)
+"""The words of a report at which the assertion's number, the block's index and the shown integers begin."""
 WRITING, WRITTEN = 1, 2
-"""Word 0 while a thread writes the report, and when it is written."""
+"""Values of word 0: while a thread writes the report, and when the report is written."""
 
 
 def failure(sites: Sequence[Any], report: bytes) -> KernelAssertionError:
     """The exception for a report that was written.
 
     Args:
-        sites: of each assertion its message, its place and the names of its numbers: the fact `failures`.
-        report: the bytes.
+        sites: the fact `failures`: for each assertion its message, its place and the names of its integers.
+        report: the bytes of the report.
     """
     (site,) = struct.unpack_from("=I", report, 4 * SITE)
     block = struct.unpack_from("=3i", report, 4 * BLOCK)
@@ -87,23 +87,23 @@ def failure(sites: Sequence[Any], report: bytes) -> KernelAssertionError:
 
 
 class HostStream(Protocol):
-    """The stream as a loaded kernel sees it; `cuda_async.Stream` satisfies it."""
+    """The part of a stream that a loaded kernel uses; `cuda_async.Stream` has it."""
 
     @property
     def threads(self) -> int:
-        """How many threads one call of a body may use, the one that calls it included."""
+        """How many threads one call of a body may use, the calling thread included."""
         ...
 
     def parallel_for(self, body: Callable[[int, int], None], count: int, grain: int) -> None:
         """Enqueue `body(first, last)` over ranges that cover `[0, count)`.
 
-        The ranges have about `grain` numbers each, and run in any order.
+        The ranges have about `grain` numbers each. They run in any order, on any threads.
         """
         ...
 
 
 class RepeatedLaunch:
-    """A repeated launch of a kernel, each time with the arguments of that time."""
+    """A launch that can be repeated, also with other arguments."""
 
     def __init__(self, loaded: Loaded[Any], grid: Grid, arguments: Sequence[Argument], stream: Any) -> None:
         self._loaded = loaded
@@ -113,7 +113,7 @@ class RepeatedLaunch:
 
     def launch(self) -> None:
         """Enqueue the kernel; never wait."""
-        # A copy: a later `set` leaves the arguments of launches that are enqueued as they are.
+        # A copy: a later `set` must not change the arguments of launches that are already enqueued.
         self._loaded.launch(self._grid, tuple(self._arguments), self._stream)
 
     def set(self, position: int, number: Argument) -> None:

@@ -1,10 +1,10 @@
-"""Floats to and from few bits by integer arithmetic, as LLVM IR.
+"""Conversions of floats to and from few bits by integer arithmetic, as LLVM IR.
 
-It serves machines without an instruction for a conversion, and gives what `cutile.conversion` defines, for one element.
-Nothing here calls anything but a builder, so it fits every dialect of LLVM.
+They are for machines without an instruction for the conversion. For one element they give the result that
+`cutile.conversion` defines. They use nothing but an LLVM builder, so they work with every dialect of LLVM IR.
 
-A number on its way to few bits travels as an f32, which is exact or rounded to odd: its last bit is 1 where a bit was
-cut off. The rounding to few bits that follows is then right, in every direction.
+A number on its way to few bits is first an f32, exact or rounded to odd: if it is inexact, its last bit is 1. The
+rounding to few bits that follows is then correct, in every direction.
 """
 
 import importlib
@@ -21,8 +21,12 @@ _F16, _F32, _F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 _MANTISSA: Final = 23
 """Bits of an f32's mantissa."""
 _BIAS: Final = 127
+"""Of an f32's exponent."""
 _INFINITY: Final = 0x7F800000
+_NAN: Final = 0x7FC00000
 _SIGN: Final = 0x80000000
+_FRACTION: Final = (1 << _MANTISSA) - 1
+"""Bits of an f32: infinity, a quiet NaN, the sign, the mantissa."""
 
 
 def _c(value: int) -> Any:
@@ -37,7 +41,7 @@ def to_odd(b: Any, x: Any) -> Any:
     exact = b.bitcast(x, _I64)
     bits = b.bitcast(near, _I32)
     beyond = b.icmp_unsigned(">", b.and_(back, mask), b.and_(exact, mask))
-    # One less where the nearest f32 is the larger one: the rounding toward zero, whose last bit is then set.
+    # Where the nearest f32 is larger than x, one less is x rounded toward zero. An inexact one gets its last bit set.
     odd = b.or_(b.select(beyond, b.sub(bits, _c(1)), bits), _c(1))
     return b.bitcast(b.select(b.icmp_unsigned("!=", back, exact), odd, bits), _F32)
 
@@ -45,16 +49,16 @@ def to_odd(b: Any, x: Any) -> Any:
 def whole_to_odd(b: Any, x: Any, signed: bool) -> Any:
     """An i64 or u64 as an f64 rounded to odd.
 
-    Bits below the 53 that fit are gathered in the last one.
+    An f64 has 53 bits. The last of them is a sticky bit: it is set if any lower bit is.
     """
     zero = ir.Constant(_I64, 0)
     negative = b.icmp_signed("<", x, zero)
     size = b.select(negative, b.sub(zero, x), x) if signed else x
-    low = ir.Constant(_I64, 0x7FF)  # 11 bits: 64 less the 53 that an f64 has
+    low = ir.Constant(_I64, 0x7FF)  # 11 bits: 64 less the 53 of an f64
     lost = b.zext(b.icmp_unsigned("!=", b.and_(size, low), zero), _I64)
-    gathered = b.or_(b.and_(size, ir.Constant(_I64, -0x800)), b.shl(lost, ir.Constant(_I64, 11)))
+    sticky = b.or_(b.and_(size, ir.Constant(_I64, -0x800)), b.shl(lost, ir.Constant(_I64, 11)))
     large = b.icmp_unsigned("!=", b.lshr(size, ir.Constant(_I64, 53)), zero)
-    number = b.uitofp(b.select(large, gathered, size), _F64)
+    number = b.uitofp(b.select(large, sticky, size), _F64)
     if not signed:
         return number
     sign = b.select(negative, ir.Constant(_I64, -(1 << 63)), zero)
@@ -62,10 +66,10 @@ def whole_to_odd(b: Any, x: Any, signed: bool) -> Any:
 
 
 def decode(b: Any, dtype: DTypeLike, bits: Any) -> Any:
-    """The f32 that the bits of an element of a stored type stand for; exact."""
+    """The f32 that has the value of an element of a storage dtype, given by its bits."""
     format = dtype.format
     assert format is not None
-    if format.unused:  # tf32: the bits are an f32's, but for the lowest
+    if format.unused:  # tf32: an f32 whose lowest bits are unused
         return b.bitcast(b.and_(bits, _c(-(1 << format.unused))), _F32)
     wide = b.zext(bits, _I32)
     if format.positive:
@@ -73,23 +77,24 @@ def decode(b: Any, dtype: DTypeLike, bits: Any) -> Any:
     width = format.exponent + format.mantissa
     sign = b.shl(b.and_(wide, _c(1 << width)), _c(31 - width))
     size = b.and_(wide, _c((1 << width) - 1))
-    # Moved to where an f16 has its exponent and mantissa, it is the number but for the bias, subnormals included.
+    # Moved to the exponent and mantissa of an f16, the bits are the number but for the exponent's bias, subnormals
+    # included. The multiplication by a power of two changes the bias.
     half = b.bitcast(b.trunc(b.shl(size, _c(10 - format.mantissa)), _I16), _F16)
     number = b.fmul(b.fpext(half, _F32), ir.Constant(_F32, 2.0 ** (15 - format.bias)))
     value = b.or_(b.bitcast(number, _I32), sign)
-    if format.nan is not None and format.exponent < 5:  # with 5 bits, NaN and infinity are an f16's
+    if format.nan is not None and format.exponent < 5:  # with 5 bits, NaN and infinity are those of an f16
         is_nan = b.icmp_unsigned("==", size, _c(format.nan))
-        value = b.select(is_nan, _c(0x7FC00000), value)
+        value = b.select(is_nan, _c(_NAN), value)
     return b.bitcast(value, _F32)
 
 
 def _decode_power(b: Any, wide: Any, format: FloatFormat) -> Any:
-    """A power of two from its exponent, which is an f32's."""
+    """The power of two with an exponent in f32's bias."""
     power = b.shl(wide, _c(_MANTISSA))
     # The exponent 0 is 2**-127, which is subnormal in f32: the highest bit of the mantissa.
     power = b.select(b.icmp_unsigned("==", wide, _c(0)), _c(1 << (_MANTISSA - 1)), power)
     assert format.nan is not None
-    return b.bitcast(b.select(b.icmp_unsigned("==", wide, _c(format.nan)), _c(0x7FC00000), power), _F32)
+    return b.bitcast(b.select(b.icmp_unsigned("==", wide, _c(format.nan)), _c(_NAN), power), _F32)
 
 
 def _carry(b: Any, rounding: str, sign: Any, upper: Any, rest: Any, half: Any) -> Any:
@@ -101,7 +106,7 @@ def _carry(b: Any, rounding: str, sign: Any, upper: Any, rest: Any, half: Any) -
         sign: 0 for a positive number.
         upper: the bits that stay.
         rest: the bits that are cut off.
-        half: the `rest` that lies in the middle.
+        half: the `rest` of a tie.
     """
     if rounding == ZERO:
         return _c(0)
@@ -116,27 +121,29 @@ def _carry(b: Any, rounding: str, sign: Any, upper: Any, rest: Any, half: Any) -
 
 def _encode_power(b: Any, format: FloatFormat, bits: Any, rounding: str) -> Any:
     """A power of two: the exponent, one more where the mantissa is rounded up."""
-    size, sign = b.and_(bits, _c(_INFINITY | 0x7FFFFF)), b.and_(bits, _c(-_SIGN))
-    exponent, mantissa = b.lshr(size, _c(_MANTISSA)), b.and_(size, _c(0x7FFFFF))
+    size, sign = b.and_(bits, _c(_INFINITY | _FRACTION)), b.and_(bits, _c(-_SIGN))
+    exponent, mantissa = b.lshr(size, _c(_MANTISSA)), b.and_(size, _c(_FRACTION))
     normal = b.icmp_unsigned("!=", exponent, _c(0))
-    # Below 2**-126 the smallest power, 2**-127, is itself the highest bit of the mantissa.
-    at_least = b.icmp_unsigned(">=", mantissa, _c(0x400000 if rounding == NEAREST_EVEN else 1))
-    beyond = b.icmp_unsigned(">=", mantissa, _c(0x600000 if rounding == NEAREST_EVEN else 0x400001))
-    up = b.select(normal, at_least, beyond)
+    # A normal number goes up from the middle on (a tie goes up). Rounding upward, it goes up unless it is a power.
+    normal_up = b.icmp_unsigned(">=", mantissa, _c(0x400000 if rounding == NEAREST_EVEN else 1))
+    # A subnormal number of f32 is below 2**-126. The smallest power, 2**-127, is there the highest bit of the mantissa,
+    # 0x400000. So 0x600000 is the middle between the two powers.
+    subnormal_up = b.icmp_unsigned(">=", mantissa, _c(0x600000 if rounding == NEAREST_EVEN else 0x400001))
+    up = b.select(normal, normal_up, subnormal_up)
     upward = rounding in (NEAREST_EVEN, POSITIVE_INF)
     code = b.add(exponent, b.zext(up, _I32)) if upward else exponent
-    top = (1 << format.exponent) - 2
+    top = (1 << format.exponent) - 2  # the exponent above it is NaN
     code = b.select(b.icmp_unsigned(">", code, _c(top)), _c(top), code)
     is_nan = b.icmp_unsigned(">", size, _c(_INFINITY))
-    below = b.and_(b.icmp_unsigned("!=", sign, _c(0)), b.icmp_unsigned("!=", size, _c(0)))
+    negative = b.and_(b.icmp_unsigned("!=", sign, _c(0)), b.icmp_unsigned("!=", size, _c(0)))  # but -0 is 0
     assert format.nan is not None
-    return b.select(b.or_(is_nan, below), _c(format.nan), code)
+    return b.select(b.or_(is_nan, negative), _c(format.nan), code)
 
 
 def encode(b: Any, dtype: DTypeLike, x: Any, rounding: str = NEAREST_EVEN) -> Any:
-    """The bits of the narrower float that an f32 is rounded to, as an integer.
+    """The bits of the float of `dtype` that an f32 is rounded to, as an integer.
 
-    The f32 is exact, or rounded to odd.
+    `x` is exact, or rounded to odd.
     """
     format = dtype.format
     assert format is not None
@@ -144,9 +151,9 @@ def encode(b: Any, dtype: DTypeLike, x: Any, rounding: str = NEAREST_EVEN) -> An
     bits = b.bitcast(x, _I32)
     if format.positive:
         return b.trunc(_encode_power(b, format, bits, rounding), result)
-    size, sign = b.and_(bits, _c(_INFINITY | 0x7FFFFF)), b.and_(bits, _c(-_SIGN))
+    size, sign = b.and_(bits, _c(_INFINITY | _FRACTION)), b.and_(bits, _c(-_SIGN))
     cut = _MANTISSA - format.mantissa
-    if format.exponent == 8:  # the exponents of f32: the upper bits, rounded
+    if format.exponent == 8:  # the exponents of f32, so the upper bits of the f32, rounded
         upper, rest = b.lshr(size, _c(cut)), b.and_(size, _c((1 << cut) - 1))
         code = b.add(upper, _carry(b, rounding, sign, upper, rest, _c(1 << (cut - 1))))
     else:
@@ -162,7 +169,7 @@ def encode(b: Any, dtype: DTypeLike, x: Any, rounding: str = NEAREST_EVEN) -> An
 
 def _code(number: float, format: FloatFormat) -> int:
     """The bits of a positive normal number that the format holds."""
-    # "0x1.8p+3": the digits of the fraction, and the exponent.
+    # Such as "0x1.8p+3": the hexadecimal digits of the fraction, and the exponent.
     mantissa, exponent = float(number).hex().removeprefix("0x1.").split("p")
     fraction = int(mantissa, 16) << 52 - 4 * len(mantissa)
     return (int(exponent) + format.bias) << format.mantissa | fraction >> 52 - format.mantissa
@@ -176,7 +183,7 @@ def _encode_short(b: Any, format: FloatFormat, size: Any, sign: Any, rounding: s
     least = format.least_exponent + _BIAS
     exponent = b.lshr(size, _c(_MANTISSA))
     leading = b.select(b.icmp_unsigned("==", exponent, _c(0)), _c(0), _c(1 << _MANTISSA))
-    mantissa = b.or_(b.and_(size, _c(0x7FFFFF)), leading)
+    mantissa = b.or_(b.and_(size, _c(_FRACTION)), leading)
     small = b.icmp_unsigned("<", exponent, _c(least))
     missing = b.select(small, b.sub(_c(least), exponent), _c(0))
     shift = b.add(_c(_MANTISSA - format.mantissa), missing)
@@ -198,7 +205,7 @@ def _beyond(b: Any, format: FloatFormat, size: Any, sign: Any, rounding: str, la
     infinity = _c(((1 << format.exponent) - 1) << format.mantissa)
     if rounding == NEAREST_EVEN:
         return infinity
-    away: Any = b.icmp_unsigned("==", size, _c(_INFINITY))  # infinity stays what it is
+    away: Any = b.icmp_unsigned("==", size, _c(_INFINITY))  # infinity stays infinity
     if rounding in (POSITIVE_INF, NEGATIVE_INF):
         side = b.icmp_unsigned("==" if rounding == POSITIVE_INF else "!=", sign, _c(0))
         away = b.or_(away, side)

@@ -1,7 +1,7 @@
-"""Numba's analyses of a function, faster where generated text is long.
+"""Numba's analyses of a function, made faster for long generated texts.
 
-Functions of Numba's modules are replaced during a compilation. The modules are arguments: the CPU backend has those of
-`numba.core`, the CUDA backend those of `numba.cuda.core`, which are copies.
+Functions of Numba's modules are replaced during a compilation. The modules are arguments: the CPU backend passes those
+of `numba.core`, the CUDA backend those of `numba.cuda.core`, which are copies.
 """
 
 import gc
@@ -15,8 +15,8 @@ from typing import Any
 def no_collection() -> Generator[None]:
     """Keep Python's cyclic garbage collector off.
 
-    No object of a compilation is garbage before its end, and the collector would walk all of them again and again. If
-    it was on before, it is on afterwards, even if another thread has turned it off meanwhile.
+    No object of a compilation is garbage before the compilation ends, and the collector would walk all of them again
+    and again. If the collector was on before, it is on afterwards, even if another thread has turned it off meanwhile.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -37,9 +37,9 @@ def fast_analyses(
         analysis: the module with `compute_live_map`; its `ir` has the classes of statements.
         ssa: the module with `_run_block_rewrite`.
         postproc: the module with `PostProcessor`.
-        functions: the class with `get_call_type`, of types of functions.
+        functions: the class of function types, with `get_call_type`.
         base: the module with `_has_loc`.
-        serialize: the module with `dumps`, where code for exceptions is written.
+        serialize: the module with `dumps`, for targets that write code for exceptions; else None.
     """
     replaced = [
         (analysis.ir.Inst, "_rec_list_vars", _listing(analysis.ir)),
@@ -64,12 +64,12 @@ def fast_analyses(
 def _listing(ir: Any) -> Any:
     """`Inst._rec_list_vars`: the variables in a field of a statement.
 
-    Most fields have none. Numba asks `isinstance` for each class in turn, and makes a list for each number and place in
-    the source: a tenth of its time for a function.
+    Most fields have none. Numba asks `isinstance` for each class in turn, and makes a list even for a number or a place
+    in the source. That took a tenth of its time for a function.
     """
     variables: Any = getattr(ir, "var_types", ir.Var)  # CUDA's copy also takes the original's classes
     statements: Any = getattr(ir, "inst_types", ir.Inst)
-    kinds: dict[type[Any], int] = {}
+    kinds: dict[type[Any], int] = {}  # 1: a variable, 2: a statement, 3: items, 4: a dict of them, 0: none of these
 
     def kind_of(type_: type) -> int:
         parents = (variables, statements, (list, tuple), dict)
@@ -101,10 +101,10 @@ def _listing(ir: Any) -> Any:
 
 
 def _postponing(postproc: Any) -> Any:
-    """`PostProcessor.run`, which computes live variables only when somebody asks.
+    """`PostProcessor.run`, which computes live variables only when they are needed.
 
-    Numba computes the live variables of each block four times for a function, and looks at them once, where it inserts
-    the ends of their lives. The other three cost a tenth of its time.
+    Numba computes the live variables of each block four times for a function. It uses them once, where it inserts the
+    ends of their lives. The other three computations took a tenth of its time.
     """
     run = postproc.PostProcessor.run
 
@@ -114,26 +114,27 @@ def _postponing(postproc: Any) -> Any:
             run(self, emit_dels, extend_lifetimes)
             return
         function.blocks = postproc.transforms.canonicalize_cfg(function.blocks)
-        function.variable_lifetime = postproc.VariableLifetime(function.blocks)  # computes each fact when it is asked
+        function.variable_lifetime = postproc.VariableLifetime(function.blocks)  # computes each fact when it is read
         function.generator_info = None
 
     return postponing
 
 
 def _remembering(functions: Any) -> Any:
-    """`get_call_type`, asked once for each function and argument types.
+    """`get_call_type`, called once for each function and argument types.
 
-    Numba tries a function's templates one after the other, twice for each call: `x + y` of two floats has a dozen. The
-    signatures hold for later compilations, too: a function that gets more templates is another function to Numba.
+    For each call, Numba tries the function's templates one after the other, twice. `x + y` of two floats has a dozen
+    templates. The signatures hold for later compilations, too: a function that gets more templates is another function
+    to Numba.
     """
     get_call_type = functions.get_call_type
     (numba_type,) = (parent for parent in functions.__mro__ if parent.__name__ == "Type")
     of_casts: dict[tuple[Any, Any, Any], Any] = {}
 
     def remembering(function: Any, context: Any, args: Any, kws: Any) -> Any:
-        if kws:  # a dict, which is no key
+        if kws:  # a dict, which can be part of no key
             return get_call_type(function, context, args, kws)
-        # A cast, `int32(x)`, is a new function at each place in a kernel: none comes again in another kernel.
+        # A cast, `int32(x)`, is a new function at each place in a kernel. No later kernel has the same one.
         signatures = of_casts if isinstance(function.typing_key, numba_type) else _SIGNATURES
         key = (context, function, tuple(args))
         signature = signatures.get(key)
@@ -148,14 +149,14 @@ def _remembering(functions: Any) -> Any:
 
 _SIGNATURES: dict[tuple[Any, Any, Any], Any] = {}
 """By typing context, function and argument types. Read and written under Numba's lock."""
-_MAX_SIGNATURES = 10_000  # some ten megabytes; a kernel has tens, and the next one most of the same
+_MAX_SIGNATURES = 10_000  # some ten megabytes; a kernel has tens of signatures, most of them in other kernels, too
 
 
 @lru_cache
 def _remembered_for_functions(has_loc: Callable[[Any], bool]) -> Any:
-    """`_has_loc`, asked once for each function that writes LLVM IR.
+    """`_has_loc`, called once for each function that writes LLVM IR.
 
-    It calls `inspect.signature`, which takes a tenth of a millisecond: 75 times for a softmax.
+    It calls `inspect.signature`, which takes a tenth of a millisecond. Without a cache a softmax has 75 such calls.
     """
     return lru_cache(maxsize=2048)(has_loc)
 
@@ -164,13 +165,14 @@ def _remembered_for_functions(has_loc: Callable[[Any], bool]) -> Any:
 def _pickled_once(dumps: Callable[[Any], bytes]) -> Any:
     """`dumps`, called once for each exception that code may raise.
 
-    Each `range` of a kernel has one, "arg 3 must not be zero". Numba pickles it with cloudpickle each time: 2 ms.
+    Each `range` of a kernel has one, "arg 3 must not be zero". Numba pickles it by cloudpickle each time, which takes
+    2 ms.
     """
     pickled = lru_cache(maxsize=256, typed=True)(dumps)
 
     def pickled_once(value: Any) -> bytes:
-        # A tuple of the class, its arguments and a place in the source; None where Numba knows no place. Other values
-        # may be equal and differ in their pickles, such as (1,) and (True,).
+        # An exception is a tuple of its class, its arguments and a place in the source, which is None if unknown. Other
+        # values are not cached: they may be equal and have different pickles, as (1,) and (True,) do.
         match value:
             case (type(), (str(),), None):
                 return pickled(value)
@@ -181,16 +183,16 @@ def _pickled_once(dumps: Callable[[Any], bytes]) -> Any:
 
 
 class _Rewrite:
-    """Numba's rewriting for one variable, only of the blocks that name it.
+    """`_run_block_rewrite` for one variable, applied only to the blocks that name it.
 
-    Numba visits every statement of a function twice for each variable that is assigned more than once: a quarter of
-    its time for a kernel with 60 statements a block and 20 such variables.
+    Numba visits every statement of a function twice for each variable that is assigned more than once. That took a
+    quarter of its time for a kernel with 60 statements a block and 20 such variables.
     """
 
     def __init__(self, whole: Any) -> None:
         self._whole = whole
-        # By the identity of a block, which the entry keeps alive. Numba inserts phi nodes into a block later, but for
-        # variables that it has rewritten already: the names of an entry stay right for all others.
+        # By the `id` of a block; the entry keeps the block alive. Numba inserts phi nodes into a block later, but only
+        # for variables that it has already rewritten. So the names of an entry stay right for all other variables.
         self._names: dict[int, tuple[Any, frozenset[str]]] = {}
 
     def __call__(self, blocks: dict[int, Any], states: dict[str, Any], handler: Any) -> dict[int, Any]:
@@ -207,19 +209,20 @@ class _Rewrite:
 
 
 Variables = Mapping[int, Iterable[str]]
-"""By the offset of each block."""
+"""Names of variables, by the offset of a block."""
 
 
 def live_map(graph: Any, blocks: Mapping[int, Any], used: Variables, defined: Variables) -> dict[int, set[str]]:
     """Variables live at the beginning of each block, as in Numba's `compute_live_map`.
 
-    A set is an integer here, with a bit for each variable. Numba unites Python sets of all variables at each block,
-    four times for a function: 1.8 of its 6.8 s for a kernel with 160 branches.
+    A set of variables is an integer here, with a bit for each variable. Numba unites Python sets of all variables at
+    each block, four times for a function. That took 1.8 of its 6.8 s for a kernel with 160 branches.
 
     Args:
         graph: the blocks' control flow; it has `successors` and `predecessors`.
         blocks: by offset.
-        used, defined: the variables that each block reads before it sets them, and that it sets.
+        used: the variables that each block reads before it sets them.
+        defined: the variables that each block sets.
     """
     names = sorted({name for each in (used, defined) for variables in each.values() for name in variables})
     place = {name: 1 << at for at, name in enumerate(names)}
@@ -227,6 +230,7 @@ def live_map(graph: Any, blocks: Mapping[int, Any], used: Variables, defined: Va
     following = {at: [other for other, _ in graph.successors(at)] for at in sets}
     before = {at: [other for other, _ in graph.predecessors(at)] for at in blocks}
 
+    # The variables that some way to the end of each block defines or uses. No other variable is live there.
     reaches = {at: sets[at] | uses[at] for at in sets}
     waiting = set(reaches)
     while waiting:
@@ -236,6 +240,7 @@ def live_map(graph: Any, blocks: Mapping[int, Any], used: Variables, defined: Va
                 reaches[other] |= reaches[at]
                 waiting.add(other)
 
+    # The variables that are live at the beginning of each block, passed on to the blocks before it.
     live = {at: uses[at] for at in uses}
     waiting = set(live)
     while waiting:

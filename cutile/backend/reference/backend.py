@@ -1,6 +1,6 @@
-"""The reference backend: IR walked with NumPy.
+"""The reference backend: it walks the IR and computes with NumPy.
 
-What every operation means, in order and block by block.
+Tile blocks run one by one, in order, and each operation has its NumPy meaning.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from cutile.ops import OPS
 
 
 class ReferenceKernel:
-    """A kernel that is run by walking its IR."""
+    """A kernel that runs by a walk over its IR."""
 
     variants = None
 
@@ -35,7 +35,7 @@ class ReferenceKernel:
         self._parameters = executable.parameters
 
     def packed(self, stream: HostStream) -> None:
-        """None: a launch walks the IR."""
+        """No packed launch: each launch walks the IR."""
 
     def prepare(self, grid: Grid, arguments: Sequence[Argument], stream: HostStream) -> RepeatedLaunch:
         """A launch that can be repeated."""
@@ -50,7 +50,7 @@ class ReferenceKernel:
             for block in range(first, last):
                 run_block(self._function, values, (block // (gy * gz), block // gz % gy, block % gz), grid)
 
-        # One range: blocks run in order, so that the reference gives the same every time.
+        # One range: the blocks run in order, so that each launch gives the same results.
         stream.parallel_for(body, gx * gy * gz, gx * gy * gz)
 
 
@@ -61,11 +61,11 @@ class ReferenceBackend:
     options = frozenset[str]()
 
     def version(self) -> str:
-        """A constant: nothing but cutile itself decides what this backend makes."""
+        """A constant: the results depend on no other package's version."""
         return "reference 1"
 
     def target(self, arch: str, units: int) -> Target:
-        """Any device whose memory the CPU can reach."""
+        """The one target: any device whose memory the CPU can reach."""
         del arch, units
         return Target(self.name, "numpy")
 
@@ -75,7 +75,7 @@ class ReferenceBackend:
         return function
 
     def prove(self, lowered: Function) -> None:
-        """One thread does everything in order: there is nothing to prove."""
+        """Nothing to prove: one thread does everything in order."""
         del lowered
 
     def emit(self, function: Function, target: Target, options: CompileOptions) -> Source:
@@ -87,7 +87,7 @@ class ReferenceBackend:
         return Source(print_function(function), function.name, kernel_parameters(function), facts=facts)
 
     def explain(self, facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
-        """One row, the same for every kernel, and the hints that nothing keeps."""
+        """One row that is the same for every kernel, then the hints without effect."""
         del target
         return (
             ("schedule", "tile blocks one by one, in order; each operation by NumPy, on whole tiles"),

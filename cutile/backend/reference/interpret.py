@@ -1,7 +1,7 @@
-"""One tile block run by walking the IR: each operation's NumPy meaning.
+"""Runs one tile block by a walk over its IR, with each operation's NumPy meaning.
 
-Memory, the grid and control flow are here. Tensors in memory are NumPy arrays. Loads of tiles are padded past the
-edges, stores are clipped.
+The classes in `cutile/ops/` compute; memory, the grid and control flow are here. Tensors in memory are NumPy arrays.
+Loads of tiles are padded past the edges, stores are clipped.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from cutile.ops.view import LoadView, StoreView, TensorView
 
 Array = np.ndarray[Any, Any]
 _CARRIERS = {1: "|u1", 2: "<u2", 4: "<u4", 8: "<u8"}
-"""Unsigned integers by bytes: the array interface has no name for bf16 and the like, so these come first."""
+"""Type strings of unsigned integers, by bytes. NumPy's array interface has none for bf16 and its kin: memory is seen as
+integers first, and these are then viewed as the dtype."""
 
 
 class _Memory:
-    """Foreign memory, offered to NumPy by its array interface."""
+    """Memory that NumPy does not own, for it to see by its array interface."""
 
     def __init__(self, interface: dict[str, Any]) -> None:
         self.__array_interface__ = interface
@@ -61,7 +62,7 @@ def bind_parameters(
 
     Tensors share their memory; scalars have the shape ().
     """
-    facts: dict[tuple[int, str, int], Any] = {}
+    facts: dict[tuple[int, str, int], Any] = {}  # by the kernel parameter's position, the kind of fact, and the axis
     for parameter, argument in zip(parameters, arguments, strict=True):
         facts[parameter.argument, parameter.kind, parameter.axis] = argument
     bound: dict[Value, Array] = {}
@@ -81,7 +82,7 @@ def bind_parameters(
 
 
 def _overlap(array: Array, shape: Sequence[int], index: Sequence[int]) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Where the tile at `index` meets the array: slices of the array, and of the tile."""
+    """The overlap of the array and the tile at `index`: slices of both."""
     of_array: list[slice] = []
     of_tile: list[slice] = []
     for extent, tile, position in zip(array.shape, shape, index, strict=True):
@@ -101,7 +102,7 @@ def load(array: Array, shape: tuple[int, ...], index: Sequence[int]) -> Array:
 
 
 def store(array: Array, tile: Array, index: Sequence[int]) -> None:
-    """Write the tile at a tile index; what lies past the edges is dropped."""
+    """Write the tile at a tile index; elements past the edges are dropped."""
     of_array, of_tile = _overlap(array, tile.shape, index)
     array[of_array] = tile[of_tile]
 
@@ -109,10 +110,16 @@ def store(array: Array, tile: Array, index: Sequence[int]) -> None:
 def _overlap_from(
     array: Array, shape: Sequence[int], starts: Sequence[int], limits: Mapping[int, int]
 ) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
-    """Slices of the array and of the tile that begins at `starts`, where they meet.
+    """The overlap of the array and the tile that begins at `starts`.
 
-    `limits` has the elements of an axis, by axis, where they end before the array. A tile that begins before the array
-    meets nothing.
+    Args:
+        array: the array.
+        shape: the tile's shape.
+        starts: the tile's first element along each axis.
+        limits: by axis, the number of elements, for axes whose elements end before the array does.
+
+    Returns:
+        Slices of the array, and of the tile. They are empty for a tile that begins before the array.
     """
     of_array: list[slice] = []
     for axis, (extent, tile, start) in enumerate(zip(array.shape, shape, starts, strict=True)):
@@ -135,13 +142,13 @@ def load_view(
 
 
 def store_view(array: Array, tile: Array, starts: Sequence[int], limits: Mapping[int, int]) -> None:
-    """Write the tile that begins at an element; what lies past the edges is dropped."""
+    """Write the tile that begins at an element; elements past the edges are dropped."""
     of_array, of_tile = _overlap_from(array, tile.shape, starts, limits)
     array[of_array] = tile[of_tile]
 
 
 def _lanes(pointers: Array, mask: Array) -> Iterator[tuple[tuple[int, ...], int]]:
-    """The index and the address of every lane whose bit is set."""
+    """The index and the address of every lane whose mask is true."""
     for index in np.ndindex(pointers.shape):
         if mask[index]:
             yield index, int(pointers[index])
@@ -152,7 +159,7 @@ def _element(address: int, dtype: DTypeLike) -> Array:
 
 
 def load_lanes(pointers: Array, mask: Array, pad: Array) -> Array:
-    """The elements at the pointers; `pad` where the mask is not set."""
+    """The elements at the pointers; `pad` where the mask is false."""
     lanes = np.array(pad)
     for index, address in _lanes(pointers, mask):
         lanes[index] = _element(address, from_numpy(lanes.dtype))
@@ -160,7 +167,7 @@ def load_lanes(pointers: Array, mask: Array, pad: Array) -> Array:
 
 
 def store_lanes(pointers: Array, value: Array, mask: Array) -> None:
-    """Write the elements at the pointers."""
+    """Write the elements at the pointers where the mask is true."""
     for index, address in _lanes(pointers, mask):
         _element(address, from_numpy(value.dtype))[...] = value[index]
 
@@ -168,9 +175,8 @@ def store_lanes(pointers: Array, value: Array, mask: Array) -> None:
 def update_lanes(change: Callable[..., Any], pointers: Array, mask: Array, *operands: Array) -> Array:
     """Change the elements at the pointers to `change(old, *operands)`.
 
-    Returns the old elements.
-
-    They are 0 where the mask is not set.
+    Returns:
+        The old elements; 0 where the mask is false.
     """
     before = np.zeros(pointers.shape, operands[0].dtype)
     dtype = from_numpy(before.dtype)
@@ -183,7 +189,7 @@ def update_lanes(change: Callable[..., Any], pointers: Array, mask: Array, *oper
 
 
 class Walker:
-    """One tile block: its place in the grid, and the values that operations add."""
+    """One tile block: its index in the grid, and the values computed so far."""
 
     def __init__(self, values: MutableMapping[Value, Array], index: Grid, grid: Grid) -> None:
         self._values = values
@@ -201,8 +207,8 @@ class Walker:
         return Walker(values, self._index, self._grid)
 
     def block(self, block: Block, arguments: Sequence[Array] = ()) -> list[Array]:
-        """Run a block; what its terminator yields."""
-        # Not strict: a kernel's own block is run without arguments, since its parameters are bound already.
+        """Run a block; return the arrays that its terminator yields."""
+        # Not strict: a kernel's own block runs without arguments, since its parameters are already bound.
         self._values.update(zip(block.arguments, arguments, strict=False))
         for op in block.operations:
             if isinstance(op, Yield):
@@ -216,7 +222,7 @@ class Walker:
         return [self._values[value] for value in values]
 
     def operation(self, op: Op) -> Sequence[Array]:
-        """Run one operation; its results."""
+        """Run one operation; return its results."""
         match op:
             case For():
                 return self._for(op)
@@ -338,7 +344,7 @@ def run_block(function: Function, values: dict[Value, Array], index: Grid, grid:
 
 
 def apply(body: Block, arguments: Sequence[Array]) -> list[Array]:
-    """What the body yields for every element of the arguments, which have one shape."""
+    """The body's results, for every element of arguments of one shape."""
     values: dict[Value, Array] = dict(zip(body.arguments, arguments, strict=True))
     shape = arguments[0].shape
     for op in body.operations:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from cutile.backend.common.abi import REPORT_BYTES, failure
+from cuda_async.core.report import REPORT_BYTES
+from cutile.backend.common.abi import failure
 from cutile.backend.cuda.load import load
 from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.model.properties import check_failures

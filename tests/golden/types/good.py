@@ -141,3 +141,19 @@ def tuned(y: Mut[Tensor[f32, "m"]], x: Tensor[f32, "m"], *, B: Const = 2):
 
 row = api.zeros((8,), f32).sync()
 tuned(row.mut.partition("B"), np.ones(8, np.float32)).sync().y.numpy()
+
+
+@ct.entry
+def filled(y: Mut, z: ct.MappedPartitionMut):
+    """A number in place of a tile fills the tile."""
+    y.store(1)
+    for index in z.iter_indices():
+        z.store(2.0, index)
+    ct.store_view_tko(y.partition_mut((2,)), 3, 1)
+    ct.store_gather_scatter_view_tko(ct.make_gather_scatter_view(y, (1,)), 4.0, (ct.iota((1,)),))
+    ct.atomic_red_view_tko(y, 0.5, 0, ct.atomic.ADDF)
+
+
+numbers = api.zeros((4,), f32).sync()
+filled(numbers.mut.partition((4,)), row.mut.partition((4,)).map((1,), 1)).sync()
+assert numbers.numpy().tolist() == [4.5, 1.5, 3.5, 3.5]
