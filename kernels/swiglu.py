@@ -1,4 +1,4 @@
-"""SwiGLU: silu(x @ gate) * (x @ up), two products in one loop that share what they load of x."""
+"""SwiGLU: silu(x @ gate) * (x @ up), two products in one loop that share their loads of x."""
 
 import numpy as np
 
