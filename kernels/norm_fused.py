@@ -82,7 +82,7 @@ def summed_rms_norm(
         w: the weights, of shape (n,).
         eps: added to the mean of the squares.
         scales: "row" for one scale for each row, of shape (m,); "group" for one for each 128 elements of a row, of
-            shape (m, n / 128), with n a multiple of 128. Scales are f32. None for a result of x's dtype, without scales.
+            shape (m, n / 128), with n a multiple of 128. Scales are f32. None: y has x's dtype, without scales.
         out: where the results go; new tensors by default.
 
     Example:
