@@ -117,8 +117,11 @@ class Soak:
     """One run: its counts, its steps, its rounds.
 
     Attributes:
-        awaited: operations whose result came. wrong: results that were wrong. steps: how long each step of the runtime
-        held the loop. rounds: the figures of each round. lost: tasks that had not ended at the time limit.
+        awaited: operations whose result came.
+        wrong: results that were wrong.
+        steps: how long each step of the runtime held the loop.
+        rounds: the figures of each round.
+        lost: tasks that had not ended at the time limit.
     """
 
     def __init__(self, device: Device, tasks: int, operations: int, rounds: int = ROUNDS) -> None:

@@ -14,23 +14,11 @@ FEW_ROWS = 1024
 """Up to so many rows, causal: tiles of 192 rows waste more beyond the diagonal than three warpgroups gain."""
 MAX_CAP = 50
 """Up to this cap a weight is at most 2**73, which bf16 can hold, and f32 can add 2**54 of them without overflow."""
-# The score of a key that a row does not see, and the start of a row's maximum. LOW is finite, so that the difference of
-# two maxima is no NaN if a row has seen no key.
-HIDDEN, LOW = float("-inf"), -1e30
+HIDDEN, LOW = float("-inf"), -1e30  # LOW is finite: the difference of two maxima is no NaN if no key was seen
 
 
 def add_keys(scores: Tile, value: Tile, by_two: Tile, top: Tile, total: Tile, acc: Tile) -> tuple[Tile, Tile, Tile]:
-    """Add a tile of keys to the running softmax and its weighted sum of values (online softmax).
-
-    Args:
-        scores: of shape (rows, keys).
-        value: values of these keys, of shape (keys, width).
-        by_two: the factor with which 2 ** (by_two * score) is a weight, up to the row's maximum.
-        top, total, acc: by row, the largest by_two * score, the sum of weights and the weighted sum of values so far.
-
-    Returns:
-        The new top, total and acc.
-    """
+    """Add a tile of keys to a running softmax: `top`, `total`, `acc` are a row's maximum, sum and weighted values."""
     above = ct.max_tile(top, ct.reduce_max(scores, 1).reshape(top.shape) * by_two)
     weights = ct.exp2(ct.fma(scores, ct.broadcast(by_two, scores.shape), ct.broadcast(-above, scores.shape)), ftz=True)
     fade = ct.exp2(top - above, ftz=True)
@@ -68,8 +56,8 @@ def attention(
 ):
     """o = softmax(scale * q @ k^T) @ v for each head, of tensors (heads, rows, width) and tiles (1, BM, width).
 
-    With CAUSAL, the last row of q sees every key, and each row before it one key less; with WINDOW, only the last
-    WINDOW of these. If CAP is not 0, scores x are capped to CAP * tanh(x / CAP).
+    With CAUSAL, the last row of q sees every key, each row before it one key less, and with WINDOW the last WINDOW of
+    these. If CAP is not 0, scores x are capped to CAP * tanh(x / CAP).
     """
     _, BM, D = o.shape
     h, i, _ = ct.get_tile_block_id()
@@ -108,7 +96,7 @@ def attention(
             total, acc = add_bounded_keys(scores, value, by_two, total, acc)
         else:
             top, total, acc = add_keys(scores, value, by_two, top, total, acc)
-    for j in range(max(part, whole), end):  # keys that only later rows of the tile see
+    for j in range(max(part, whole), end):  # keys that not every row sees
         key = ct.load_tile(k, (1, BN, D), (g, j, 0)).reshape((BN, D)).transpose()
         scores = ct.mma(rows, key, ct.constant(0, (BM, BN), f32))
         scores = hide(ct.tanh(scores * part_of_cap) if CAP else scores, j, None, seen)
@@ -148,11 +136,11 @@ def attend(
         q: queries of shape (heads, rows, width), f16 or bf16; lent to the op.
         k, v: keys and values of shape (heads, keys, width), of q's dtype; they may have fewer heads, each of which
             several heads of q share.
-        out: where the result goes, of q's shape and dtype; a new tensor by default. causal: whether a row sees only the
-        keys up to its own position; the last row has the position of the last key. window: how many keys a row sees,
-        the last at its own position; 0 for all. Only with `causal`. capped: scores x become capped * tanh(x / capped),
-        on a GPU within 2**-11; 0 for no cap. tile: rows and keys of a tile, by default as `tile_of` chooses; `wgmma`
-        (Hopper) needs a multiple of 64 rows.
+        out: where the result goes, of q's shape and dtype; a new tensor by default.
+        causal: whether a row sees only the keys up to its own position; the last row has the position of the last key.
+        window: how many keys a row sees, the last at its own position; 0 for all. Only with `causal`.
+        capped: scores x become capped * tanh(x / capped), on a GPU within 2**-11; 0 for no cap.
+        tile: rows and keys of a tile, by default as `tile_of` chooses; `wgmma` (Hopper) needs a multiple of 64 rows.
 
     Raises:
         ValueError: heads do not divide among those of k and v, or a window is not causal.

@@ -29,8 +29,9 @@ class Case:
     """One problem size.
 
     Attributes:
-        shape: the extents that define the problem; their meaning depends on the kernel (see its `_problem`). dtype: the
-        element type of the tensors. tile: the shape of the output's partition; None leaves it to the host function.
+        shape: the extents that define the problem; their meaning depends on the kernel (see its `_problem`).
+        dtype: the element type of the tensors.
+        tile: the shape of the output's partition; None leaves it to the host function.
     """
 
     shape: tuple[int, ...]
@@ -63,10 +64,13 @@ class Example:
     """A kernel with everything to run it, to check its results and to time it.
 
     Attributes:
-        name: the kernel's name. problem: random arrays for a case. launch: the op that computes a case; yields the
-        output tensors. reference: the same results by NumPy, in float64. nbytes: bytes read and written when each
-        operand is touched once. flops: floating-point operations; 0 if memory bandwidth limits the kernel. cases: small
-        and awkward sizes, which the tests run on every backend.
+        name: the kernel's name.
+        problem: random arrays for a case.
+        launch: the op that computes a case; yields the output tensors.
+        reference: the same results by NumPy, in float64.
+        nbytes: bytes read and written when each operand is touched once.
+        flops: floating-point operations; 0 if memory bandwidth limits the kernel.
+        cases: small and awkward sizes, which the tests run on every backend.
     """
 
     name: str

@@ -40,14 +40,16 @@ def matmul(
     """Return the op that yields `activation(x @ y + bias) + residual`; omitted parts are left out.
 
     Args:
-        x: float16, bfloat16, float32 or 8-bit float tensor of shape (m, k), contiguous along one of its axes; lent. y:
-        tensor of shape (k, n) and x's dtype; it may be a transposed view of a tensor of shape (n, k). Lent. out: where
-        the result goes, of shape (m, n); a new tensor of x's dtype by default, of bfloat16 for 8-bit floats. bias: a
-        tensor of shape (n,), added to each row; lent. activation: "relu", "gelu" (by tanh), "silu" or "none". residual:
-        a tensor of shape (m, n), added at the end; lent. use_fast_acc: leave the sums of 8-bit floats to the tensor
-        cores, which on Hopper keep about 14 bits of a sum. tile: rows and columns of the result per tile block; by
-        default as `gemm_choice` chooses. depth: columns of x per step; by default as `gemm_choice` chooses. options:
-        hints for the compiler; by default those of the chosen tile, and none with a given `tile`.
+        x: float16, bfloat16, float32 or 8-bit float tensor of shape (m, k), contiguous along one of its axes; lent.
+        y: tensor of shape (k, n) and x's dtype; it may be a transposed view of a tensor of shape (n, k). Lent.
+        out: where the result goes, of shape (m, n); a new tensor of x's dtype by default, of bfloat16 for 8-bit floats.
+        bias: a tensor of shape (n,), added to each row; lent.
+        activation: "relu", "gelu" (by tanh), "silu" or "none".
+        residual: a tensor of shape (m, n), added at the end; lent.
+        use_fast_acc: leave the sums of 8-bit floats to the tensor cores, which on Hopper keep about 14 bits of a sum.
+        tile: rows and columns of the result per tile block; by default as `gemm_choice` chooses.
+        depth: columns of x per step; by default as `gemm_choice` chooses.
+        options: hints for the compiler; by default those of the chosen tile, and none with a given `tile`.
 
     Raises:
         ValueError: the shapes do not fit, or there is no such activation.

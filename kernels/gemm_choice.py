@@ -74,11 +74,15 @@ def choose(
     """The tile for `batch` products of (m, k) by (k, n) on a device.
 
     Args:
-        m, n, k: extents of a product. dtype: of the operands. device: where it runs. batch: how many such products.
-        held: tiles of the result's size that a thread block holds at once: the accumulators, and a residual. lie: how
-        the operands lie (see `how_they_lie`). halves: whether the kernel may be ping-pong: each warpgroup has a tile of
-        its own (see `may_be_halved`). fast: whether sums of 8-bit floats are left to the tensor cores. three: whether
-        three warpgroups may share a tile, because the epilogue is only a conversion.
+        m, n, k: extents of a product.
+        dtype: of the operands.
+        device: where it runs.
+        batch: how many such products.
+        held: tiles of the result's size that a thread block holds at once: the accumulators, and a residual.
+        lie: how the operands lie (see `how_they_lie`).
+        halves: whether the kernel may be ping-pong: each warpgroup has a tile of its own (see `may_be_halved`).
+        fast: whether sums of 8-bit floats are left to the tensor cores.
+        three: whether three warpgroups may share a tile, because the epilogue is only a conversion.
 
     Example:
         >>> choose(2048, 2048, 2048, f16, Device.host())

@@ -122,8 +122,8 @@ less than 16 of 128 x 256; at 1024 cubed 64 x 128 took 9 % less than 128 x 64, w
 us if two blocks share the columns of 64 x 128, and 44.6 us if they do not. The sums of eight blocks were added in a
 workspace within 3 us. Split-K in clusters: 512 x 512 x 8192 in tiles of 128 x 128 took 15.2 us by six blocks with 22
 steps each, 16.1 by five and 18.5 by four; in tiles of 64 x 128 by three blocks with 43 steps it took 14.1. Ping-pong
-tiles of 128 x 192: 8192 x 8192 x 512 took 105.0 us, and 119.2 us with shared tiles; 8192 cubed took 3 % less.
-1536 x 3072 x 8192 took 102 us by 128 tiles of 192 x 192, and 134 us by 192 of 128 x 192."""
+tiles of 128 x 192: 8192 x 8192 x 512 took 105.0 us, and 119.2 us with shared tiles; 8192 cubed took 3 % less. 1536 x
+3072 x 8192 took 102 us by 128 tiles of 192 x 192, and 134 us by 192 of 128 x 192."""
 
 AMPERE = Chip(2.0e12, 30e9, 80e9, 1.5e12, 40e9, 2e-6, (64, 128), (64, 128), 32, 200, 20e9)
 """A100, with products by `mma.sync`."""
@@ -207,11 +207,15 @@ def best(
     """The fastest tile by the model.
 
     Args:
-        m, n, k: extents of the product. chip: the kind of device. units: its multiprocessors. batch: how many such
-        products. held: tiles of the result's size that a thread block holds at once: the accumulators, and a residual.
-        bits: of an element of the operands. along: whether the operands lie so that A and B can be swapped, loads
-        shared in clusters, and steps divided. halves: whether the kernel may be ping-pong. three: whether three
-        warpgroups may share a tile: 16-bit operands, and an epilogue that is only a conversion.
+        m, n, k: extents of the product.
+        chip: the kind of device.
+        units: its multiprocessors.
+        batch: how many such products.
+        held: tiles of the result's size that a thread block holds at once: the accumulators, and a residual.
+        bits: of an element of the operands.
+        along: whether the operands lie so that A and B can be swapped, loads shared in clusters, and steps divided.
+        halves: whether the kernel may be ping-pong.
+        three: whether three warpgroups may share a tile: 16-bit operands, and an epilogue that is only a conversion.
 
     Example:
         >>> found = best(8192, 8192, 8192, HOPPER, 132)

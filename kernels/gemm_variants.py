@@ -144,9 +144,10 @@ def tf32_matmul(
     """Return the op that yields `x @ y` with both rounded to tf32: 11 bits of precision, at several times the speed.
 
     Args:
-        x: float32 tensor of shape (m, k); lent to the op. y: float32 tensor of shape (k, n); lent. For speed, at least
-        one of x and y should be contiguous along k. out: where the result goes, of shape (m, n) and float32; a new
-        tensor by default. tile: rows and columns of the result per tile block; by default as `gemm_choice` chooses.
+        x: float32 tensor of shape (m, k); lent to the op.
+        y: float32 tensor of shape (k, n); lent. For speed, at least one of x and y should be contiguous along k.
+        out: where the result goes, of shape (m, n) and float32; a new tensor by default.
+        tile: rows and columns of the result per tile block; by default as `gemm_choice` chooses.
         depth: columns of x per step; by default as `gemm_choice` chooses.
 
     Example:

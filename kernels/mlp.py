@@ -66,9 +66,11 @@ class Trainer:
     """One rank's part of the training.
 
     Args:
-        rank: this rank. images: all examples, of shape (n, features); the rank takes every `world`-th. labels: their
-        classes, of shape (n,). weights: the weights of both layers, from `first_weights` or `numpy_weights`. overlap:
-        False to run the sums of gradients on the stream of the products.
+        rank: this rank.
+        images: all examples, of shape (n, features); the rank takes every `world`-th.
+        labels: their classes, of shape (n,).
+        weights: the weights of both layers, from `first_weights` or `numpy_weights`.
+        overlap: False to run the sums of gradients on the stream of the products.
 
     Example:
         >>> import asyncio

@@ -100,12 +100,14 @@ def norm_backward(
     norm it has shape (1, n).
 
     Args:
-        dy: the gradient of the norm's result, of x's shape and dtype; all tensors are lent to the op. x: the norm's
-        operand, of shape (m, n); f32, f16 or bf16. A row has to fit a tile block. w: the weights, of shape (n,). rstd:
-        1 / deviation of each row, or 1 / root mean square: f32 of shape (m,). mean: of each row, f32 of shape (m,).
-        out: where both results go, of x's and w's dtypes; new tensors by default. blocks: tile blocks that share the
-        rows; one for each multiprocessor or core by default. at_once: rows that a tile block loads in one iteration; as
-        many as have 8192 elements by default.
+        dy: the gradient of the norm's result, of x's shape and dtype; all tensors are lent to the op.
+        x: the norm's operand, of shape (m, n); f32, f16 or bf16. A row has to fit a tile block.
+        w: the weights, of shape (n,).
+        rstd: 1 / deviation of each row, or 1 / root mean square: f32 of shape (m,).
+        mean: of each row, f32 of shape (m,).
+        out: where both results go, of x's and w's dtypes; new tensors by default.
+        blocks: tile blocks that share the rows; one for each multiprocessor or core by default.
+        at_once: rows that a tile block loads in one iteration; as many as have 8192 elements by default.
 
     Example:
         >>> x, one = api.ones((4, 8), f32).sync(), api.ones((8,), f32).sync()

@@ -118,7 +118,8 @@ def largest_of_rows(x: ct.Tensor, k: int, *, piece: int | None = None) -> Device
     """Return the op that yields the `k` largest elements of each row of `x`, the largest first, and their places.
 
     Args:
-        x: tensor of floats of shape (m, n); lent to the op. k: how many elements; at most the columns of a piece.
+        x: tensor of floats of shape (m, n); lent to the op.
+        k: how many elements; at most the columns of a piece.
         piece: columns that are read at once; by default as `search_of` chooses.
 
     Returns:

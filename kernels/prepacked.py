@@ -105,10 +105,12 @@ def prepacked(
     """Return the op that yields the product of x with weights of `prepack`.
 
     Args:
-        x: tensor of shape (m, k), f16 or bf16, k a multiple of 64 times `groups`; lent to the op. w: weights of
-        `prepack`, of shape (n, k / 2) for 8 bits or (n, k / 4) for 4, u16. scale: scales of shape (k / 64, n) and x's
-        dtype. In bf16 each has to be zero, or between 2**-92 and 2**32. out: where the result goes, of shape (m, n); a
-        new tensor by default. tile: rows and columns of a tile. groups: groups of 64 of K that are loaded at once.
+        x: tensor of shape (m, k), f16 or bf16, k a multiple of 64 times `groups`; lent to the op.
+        w: weights of `prepack`, of shape (n, k / 2) for 8 bits or (n, k / 4) for 4, u16.
+        scale: scales of shape (k / 64, n) and x's dtype. In bf16 each has to be zero, or between 2**-92 and 2**32.
+        out: where the result goes, of shape (m, n); a new tensor by default.
+        tile: rows and columns of a tile.
+        groups: groups of 64 of K that are loaded at once.
 
     Example:
         >>> x, scale = api.ones((16, 128), bf16), api.ones((2, 16), bf16)

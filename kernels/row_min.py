@@ -54,8 +54,9 @@ def row_minimum(
     """Return the op that yields the smallest element of each row of `x` and the first column that holds it.
 
     Args:
-        x: float32 tensor of shape (m, n), without NaN; lent to the op. out: where the results go, float32 and int32 of
-        shape (m,); new tensors by default. rows: rows per tile block; by default as `tile_for` chooses.
+        x: float32 tensor of shape (m, n), without NaN; lent to the op.
+        out: where the results go, float32 and int32 of shape (m,); new tensors by default.
+        rows: rows per tile block; by default as `tile_for` chooses.
 
     Example:
         >>> x = api.arange(6, f32).reshape((2, 3)).sync()

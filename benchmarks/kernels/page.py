@@ -1,4 +1,4 @@
-"""The page that shows the kept figures: written from the JSON files beside it, so that it says nothing else."""
+"""The page of the kept figures, generated from the JSON files beside it."""
 
 import json
 from pathlib import Path

@@ -81,8 +81,10 @@ class OurArm:
     """A kernel, compiled and bound once and launched over and over.
 
     Args:
-        op: the launch of the kernel, or of a graph. out: torch's view of the output. exact: the expected output, in
-        float64. device: the device; the first GPU by default.
+        op: the launch of the kernel, or of a graph.
+        out: torch's view of the output.
+        exact: the expected output, in float64.
+        device: the device; the first GPU by default.
     """
 
     def __init__(

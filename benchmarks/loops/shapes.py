@@ -104,7 +104,7 @@ def sets_of(torch: Any, rows: int, columns: int, depth: int) -> tuple[list[Any],
 def of_sets(torch: Any, rows: int, columns: int, depth: int, parts: int, *, best: bool) -> Arms:
     """A product of several sets of operands, beside cuBLAS and, if `best`, cuBLASLt's fastest algorithm.
 
-    Ours is split-K by hand with `parts` parts, beside our plain product as well; with `parts` 0 it is the plain
+    Ours is split-K by hand with `parts` parts, beside our plain product as well. With `parts` 0 ours is the plain
     product.
     """
 

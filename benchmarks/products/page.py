@@ -1,4 +1,4 @@
-"""The page that shows the kept comparisons: written from the JSON files beside it, so that it says nothing else."""
+"""The page of the kept comparisons, generated from the JSON files beside it."""
 
 from __future__ import annotations
 

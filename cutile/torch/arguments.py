@@ -156,8 +156,8 @@ def check_tensor(tensor: Any, what: str) -> None:
     """Refuse a tensor that a launch cannot take as it is.
 
     Raises:
-        ArgumentTypeError: it is no tensor, or has no memory of its own, such as a tensor of a trace. ArgumentError: it
-        is on a device that kernels do not run on, requires a gradient, or is not dense.
+        ArgumentTypeError: it is no tensor, or has no memory of its own, such as a tensor of a trace.
+        ArgumentError: it is on a device that kernels do not run on, requires a gradient, or is not dense.
     """
     if not isinstance(tensor, torch.Tensor):
         raise ArgumentTypeError(f"{what} must be a tensor of PyTorch's, got {type(tensor).__name__}{_remedy(tensor)}")

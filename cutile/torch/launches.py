@@ -47,11 +47,13 @@ class _CheckedLaunch:
     """A launch that was checked, and serves later ones with the same layouts.
 
     Attributes:
-        place: the device, with its streams. compiled: the compiled kernel, which enqueues launches. grid: the grid.
-        views: by argument: a tensor's layout, or the function that checks a scalar. uses: the memory that a launch
-        reads and writes. repeat: launches by addresses and numbers alone, see `CompiledKernel.repeated`; None if the
-        kernel needs more. unchanged: whether the outer names that the kernel reads still have the values it was
-        compiled with.
+        place: the device, with its streams.
+        compiled: the compiled kernel, which enqueues launches.
+        grid: the grid.
+        views: by argument: a tensor's layout, or the function that checks a scalar.
+        uses: the memory that a launch reads and writes.
+        repeat: launches by addresses and numbers alone, see `CompiledKernel.repeated`; None if the kernel needs more.
+        unchanged: whether the outer names that the kernel reads still have the values it was compiled with.
     """
 
     __slots__ = ("compiled", "grid", "place", "repeat", "unchanged", "uses", "views")
