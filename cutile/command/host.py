@@ -299,7 +299,10 @@ def _tree(module: str) -> ast.Module:
 
 
 def _stand_in(node: ast.FunctionDef | ast.ClassDef, module: str) -> Any:
-    """An object with the signature and docstrings of a definition; of its text only literals are evaluated."""
+    """A stand-in with the signature and docstrings of a definition.
+
+    Of its text only literals are evaluated.
+    """
     documentation = ast.get_docstring(node) or ""
     if isinstance(node, ast.FunctionDef):
         return _function(node, module, documentation)

@@ -391,12 +391,18 @@ def page(entries: Sequence[Entry]) -> str:
 
 
 def anchor(heading: str) -> str:
-    """The anchor of a heading, as links have it behind `#`, if no heading above has the same anchor."""
+    """The anchor of a heading, as links have it behind `#`.
+
+    It holds if no heading above has the same anchor.
+    """
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def anchors(headings: Iterable[str]) -> list[str]:
-    """The anchors of a page's headings, in order; equal anchors get numbers from the second on."""
+    """The anchors of a page's headings, in order.
+
+    Equal anchors get numbers from the second on.
+    """
     seen: Counter[str] = Counter()
     anchors: list[str] = []
     for plain in map(anchor, headings):
@@ -444,7 +450,10 @@ def sections(text: str) -> Iterator[tuple[str, str]]:
 
 
 def items(text: str) -> str:
-    """A Markdown list of the items of a section: `name: words`, each with its indented further lines."""
+    """A Markdown list of the items of a section.
+
+    An item is `name: words`, with its indented further lines.
+    """
     lines: list[str] = []
     for line in text.splitlines():
         if line.startswith(" ") and lines:

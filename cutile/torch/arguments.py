@@ -72,7 +72,9 @@ class Partition:
         return Partition(self.tensor, ("map", self.cut, shape, num_tile_blocks))
 
     def prefix(self) -> Partition:
-        """Let a launch cover only the first tiles of each axis, as `cutile.Partition.prefix` does.
+        """Let a launch cover only the first tiles of each axis.
+
+        It is `cutile.Partition.prefix` for `launch`.
 
         Example:
             >>> import torch, cutile.torch as ctt

@@ -94,7 +94,9 @@ class _Launches:
 
 
 def _compile(launchable: Launchable, launches: dict[Any, _CheckedLaunch]) -> tuple[Callable[..., Any], Shortcut]:
-    """Make the functions `key` and `quick` of a kernel's launches. For saxpy, abridged:
+    """Make the functions `key` and `quick` of a kernel's launches.
+
+    For saxpy, abridged:
 
         def quick(arguments, more):
             a0, a1, a2, = arguments
@@ -295,7 +297,10 @@ def _launches_of(kernel: Any) -> _Launches:
 
 
 def _checked_tensors(launchable: Launchable, arguments: tuple[Any, ...]) -> dict[int, torch.Tensor]:
-    """The tensors among the arguments, by position. Raises the errors of `launch` about tensors."""
+    """The tensors among the arguments, by position.
+
+    Raises the errors of `launch` about tensors.
+    """
     parameters = launchable.kernel.signature.parameters
     if len(arguments) != len(parameters):
         names = ", ".join(launchable.kernel.signature.names)
@@ -382,7 +387,10 @@ def _checked_launch(
     generics: Mapping[str, Any],
     place: Place,
 ) -> tuple[list[Any], _CheckedLaunch]:
-    """The checked arguments of a launch, and the data for later launches with the same layouts."""
+    """The checked arguments of a launch, and the data for later ones.
+
+    Later ones have the same layouts.
+    """
     name, parameters = launchable.name, launchable.kernel.signature.parameters
     checked: list[Any] = []
     for position, (parameter, argument) in enumerate(zip(parameters, arguments, strict=True)):
@@ -452,7 +460,10 @@ def _launch_as_op(
     generics: Mapping[str, Any],
     place: Place,
 ) -> None:
-    """Launch by a call of the kernel, which a chosen backend or an observer of operations needs."""
+    """Launch by a call of the kernel.
+
+    A chosen backend or an observer of operations needs that.
+    """
     own_arguments = [
         each
         if i not in tensors

@@ -1,6 +1,8 @@
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 # (torch is not among what the tests install)
-"""`register`: makes a function over PyTorch tensors an operator, which `torch.compile` leaves whole.
+"""`register`: makes a function over PyTorch tensors an operator.
+
+`torch.compile` leaves an operator whole.
 
 An operator costs the dispatcher's calls into Python. An operator without a backward costs one: its entry for autograd
 is a fall-through, which calls nothing. One with a backward costs one if no argument requires a gradient: the entry for
@@ -294,7 +296,10 @@ def _differentiable(registered: _Registered) -> Function:
 
 
 def _let_torch_differentiate(registered: _Registered) -> None:
-    """Register the backward of an operator with lists of tensors, which a plain autograd node does not take."""
+    """Register the backward of an operator with lists of tensors.
+
+    A plain autograd node does not take these.
+    """
 
     def backward(context: Any, *gradients: Any) -> Any:
         assert registered.backward is not None

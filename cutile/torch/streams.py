@@ -1,6 +1,6 @@
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 # (torch is not among what the tests install)
-"""PyTorch's current stream as a `Stream`, and PyTorch's memory as a `Storage`.
+"""PyTorch's current stream as a `Stream`, and its memory as a `Storage`.
 
 PyTorch's allocator and its streams keep the order of memory uses; nothing is ordered here.
 """
@@ -68,14 +68,17 @@ class _TorchWorkspace:
 
 
 class _Unwatched:
-    """A watcher of reports that does nothing: `TorchStream` reads its reports itself."""
+    """A watcher that does nothing: `TorchStream` reads its reports itself."""
 
     def check_behind(self, check: Callable[[], None]) -> None:
         """Nothing."""
 
 
 class TorchStream(BorrowedStream):
-    """A stream of PyTorch: it may be capturing a graph, and no code here waits for its end."""
+    """A stream of PyTorch.
+
+    It may be capturing a graph, and no code here waits for its end.
+    """
 
     __slots__ = ("_torch_reports",)
 
