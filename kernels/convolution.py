@@ -63,7 +63,7 @@ def _launch(case: Case, outputs: Tensors, inputs: Tensors) -> DeviceOp[Tensors]:
 
 
 def reference(problem: Problem) -> Arrays:
-    """Return the same in float64."""
+    """Return the expected result in float64."""
     x, w = (array.astype(np.float64) for array in problem.inputs)
     height, width = x.shape[1] - w.shape[0] + 1, x.shape[2] - w.shape[1] + 1
     places = np.ndindex(*w.shape[:2])

@@ -86,7 +86,7 @@ def _launch(case: Case, outputs: Tensors, inputs: Tensors) -> DeviceOp[Tensors]:
 
 
 def reference(problem: Problem) -> Arrays:
-    """Return the same in float64."""
+    """Return the expected result in float64."""
     x, w, expert = problem.inputs
     rows = 1 << (-(-x.shape[0] // expert.size) - 1).bit_length()  # rows of a tile, which is a power of two
     tiles = [x[i * rows : (i + 1) * rows].astype(np.float64) @ w[e].astype(np.float64) for i, e in enumerate(expert)]

@@ -154,7 +154,7 @@ def _launch(case: Case, outputs: Tensors, inputs: Tensors) -> DeviceOp[Tensors]:
 
 
 def reference(problem: Problem) -> Arrays:
-    """Return the same in float64."""
+    """Return the expected result in float64."""
     dy, x, w, rstd, *mean = (each.astype(np.float64) for each in problem.inputs)
     normed = (x - (mean[0][:, None] if mean else 0)) * rstd[:, None]
     g = dy * w

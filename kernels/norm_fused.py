@@ -144,7 +144,7 @@ def _launch(case: Case, outputs: Tensors, inputs: Tensors) -> DeviceOp[Tensors]:
 
 
 def reference(problem: Problem) -> Arrays:
-    """Return the same in float64; a result of 8 bits is rounded to f8e4m3fn first."""
+    """Return the expected result in float64; a result of 8 bits is rounded to f8e4m3fn first."""
     x, residual, *w = (each.astype(np.float64) for each in problem.inputs)
     if not w:
         return (x / (1 + np.exp(-x)) * residual,)

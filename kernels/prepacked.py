@@ -136,7 +136,7 @@ def _launch(case: Case, outputs: Tensors, inputs: Tensors) -> DeviceOp[Tensors]:
 
 
 def reference(problem: Problem) -> Arrays:
-    """Return the same in float64; the words are unpacked number by number."""
+    """Return the expected result in float64; the words are unpacked number by number."""
     x, w, scale = problem.inputs
     bits = 16 * w.shape[1] // x.shape[1]
     exact = np.zeros((len(w), x.shape[1]))

@@ -1,7 +1,7 @@
-"""Products with quantised weights: whole numbers of 8 or 4 bits, with a scale for 64 of K and each column.
+"""Products with quantised weights: integers of 8 or 4 bits, with one scale per column and 64 elements along K.
 
-Weights are stored by the columns of the product, as the rows of a matrix (n, k). A number of 4 bits is stored plus 8.
-Of each 64 of K, a byte has one number in its lower half, and the number 32 further on in its upper half.
+Weights are a matrix of shape (n, k): each row has the weights of one column of the product. 4-bit integers are stored
+with 8 added, two to a byte: in each group of 64 along K, byte i has number i in its lower half and i + 32 in its upper.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from kernels.example import Array, Arrays, Case, Example, Problem, Tensors, prod
 GROUP = 64
 """Elements along K that share a scale."""
 FEW_ROWS = 256
-"""With fewer rows in a tile, all of x for the loaded groups of weights is loaded at once."""
+"""If a tile has fewer rows, one load of x covers all groups that one load of w has."""
 UP, DOWN = 2.0**96, 2.0**-37
 """Factors of `small`: the lowest bit of a bf16 stands for 2**-133, and UP * 2**-133 is DOWN."""
 
@@ -36,7 +36,7 @@ def small(bits: Tile, by: Tile, first: int, zero: int) -> Tile:
 
 @ct.entry
 def int8_weights(z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, GROUPS: Const = 1, LEFT: Const = 1):
-    """z = x @ (w * scale)^T for w of i8; GROUPS groups of 64 of K of w are loaded at once, and LEFT groups of x."""
+    """z = x @ (w * scale)^T for w of i8. One load of w has GROUPS groups of 64 along K, one load of x has LEFT."""
     BM, BN = z.shape
     i, j, _ = ct.get_tile_block_id()
     acc = ct.constant(0, (BM, BN), f32)
@@ -58,7 +58,7 @@ def int8_weights(z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, GROUPS: Const =
 
 @ct.entry
 def int4_weights(z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, GROUPS: Const = 1, LEFT: Const = 1):
-    """z = x @ (w * scale)^T for w of u8, with two numbers of 4 bits each; GROUPS and LEFT as of `int8_weights`."""
+    """z = x @ (w * scale)^T for w of u8, two 4-bit integers to a byte. GROUPS and LEFT as in `int8_weights`."""
     BM, BN = z.shape
     HALF = GROUP // 2
     i, j, _ = ct.get_tile_block_id()
@@ -99,7 +99,7 @@ def quantised(
         scale: scales of shape (k / 64, n) and x's dtype. In bf16 each has to be zero, or between 2**-92 and 2**32.
         out: where the result goes, of shape (m, n); a new tensor by default.
         tile: rows and columns of a tile.
-        groups: groups of 64 of K that are loaded at once. Two are faster on Hopper, and may take too many registers
+        groups: groups of 64 along K that one load of w has. Two are faster on Hopper, and may take too many registers
             elsewhere.
 
     Example:
@@ -136,7 +136,7 @@ def weights(w: Array, scale: Array) -> Array:
 
 
 def reference(problem: Problem) -> Arrays:
-    """Return the same in float64."""
+    """Return the expected result in float64."""
     x, w, scale = problem.inputs
     return (x.astype(np.float64) @ weights(w, scale).T,)
 
