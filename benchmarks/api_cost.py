@@ -1,11 +1,11 @@
 # pyright: basic, reportMissingImports=false
 # (torch ships no types that this needs)
-"""What the host's calls cost beside torch's: copies, fills, conversions, launches onto new memory. Needs a GPU.
+"""The time of the host's calls beside torch's: copies, fills, conversions, launches with new outputs. Needs a GPU.
 
     python -m benchmarks.api_cost [--out docs/benchmarks/runtime/api_cost.json]
 
 Each figure is the median time from the call to its result on the device, waited for. Tensors have 4096 elements, so
-that the device is never what takes long. Both take turns call by call, and each result is compared with torch's first.
+that the host's time decides. Both take turns call by call, and each result is compared with torch's first.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Call = Callable[[], Any]
 
 
 def calls(stream: Stream) -> dict[str, tuple[Call, Call]]:
-    """Each call of ours beside torch's; both return what was computed."""
+    """Each of our calls beside torch's; both return their result."""
     import torch
 
     array = np.random.default_rng(0).standard_normal(EXTENT).astype(np.float32)
@@ -73,7 +73,7 @@ def calls(stream: Stream) -> dict[str, tuple[Call, Call]]:
 
 
 def as_numpy(value: Any, stream: Stream) -> np.ndarray:
-    """What either library returned, as an array of f32 on the host."""
+    """The result of either library, as an array of f32 on the host."""
     if isinstance(value, np.ndarray):
         return value
     if isinstance(value, ct.Tensor):

@@ -1,12 +1,12 @@
-"""Many operations awaited from many tasks: is a wake-up lost, does memory grow, is the event loop held?
+"""Many operations awaited from many tasks: looks for lost wake-ups, growing memory and a blocked event loop.
 
     python -m benchmarks.async_soak [--device cpu] [--tasks 1000] [--operations 100000] [--out FILE]
 
-Each task has two buffers of its own and awaits fills, copies between them and, now and then, a copy to the host whose
-bytes it checks. The operations are done in rounds. After each, the process's memory, the device's memory and the number
-of Python objects are noted: what grows from round to round leaks. The time limit is for lost wake-ups. Ends with
-status 1 if a limit is broken: a wrong byte, a task that never woke, growth, or a 99.9th percentile over 1 ms of the
-steps in which the system did not run something else.
+Each task has two buffers of its own and awaits fills, copies between them and, every fourth time, a copy to the host
+whose bytes it checks. The operations are done in rounds. After each round the process's memory, the device's memory and
+the number of Python objects are recorded: growth from round to round is a leak. The time limit detects lost wake-ups.
+The exit status is 1 if a limit is broken: a wrong byte, a task that never woke, growth, or a 99.9th percentile of the
+steps over 1 ms, not counting steps in which the system ran another thread.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ RESIDENT_PER_ROUND = 1 << 20
 
 
 class Fill(DeviceOp[Storage]):
-    """Each byte becomes `byte`."""
+    """Fills a storage with `byte`."""
 
     has_effects = True
 
@@ -87,7 +87,7 @@ class Copy(DeviceOp[Storage]):
 
 
 class Read(DeviceOp[Any]):
-    """The bytes, on the host."""
+    """Copies the bytes of a storage to the host."""
 
     def __init__(self, storage: Storage) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class Read(DeviceOp[Any]):
 
 @dataclass
 class Round:
-    """What was seen after a round, when everything was idle."""
+    """Figures of a round, taken after it, when everything was idle."""
 
     seconds: float
     resident_bytes: int
@@ -117,10 +117,10 @@ class Soak:
     """One run: its counts, its steps, its rounds.
 
     Attributes:
-        awaited: operations whose result came, and was right.
-        wrong: results that were not.
-        steps: how long each step of ours held the loop.
-        rounds: what was seen after each round.
+        awaited: operations whose result came.
+        wrong: results that were wrong.
+        steps: how long each step of the runtime held the loop.
+        rounds: the figures of each round.
         lost: tasks that had not ended at the time limit.
     """
 
@@ -195,7 +195,7 @@ class Soak:
     # -- judgement ----------------------------------------------------------------------------
 
     def growth(self) -> dict[str, float]:
-        """By how much each kind of memory grew in the round where it grew least, the first not counted."""
+        """The growth of each kind of memory in the round in which it grew least, without the first round."""
         later = self.rounds[1:] if len(self.rounds) > 2 else self.rounds
         return {
             kind: min(getattr(b, kind) - getattr(a, kind) for a, b in pairs(later))
@@ -203,7 +203,7 @@ class Soak:
         }
 
     def faults(self, *, timing: bool = True) -> list[str]:
-        """What is not as it should be; without `timing` only what no busy machine excuses."""
+        """The broken limits; without `timing` only those that do not depend on how busy the machine is."""
         growth, complaints = self.growth(), list[str]()
         expected = self._each * self.tasks * self._round_count
         if self.lost or self.awaited != expected:
@@ -222,7 +222,7 @@ class Soak:
         return complaints
 
     def record(self) -> dict[str, Any]:
-        """The figures, with what they belong to."""
+        """The figures, with the device, the host and the date."""
         undisturbed = self.steps.lengths(undisturbed=True)
         seconds = sum(each.seconds for each in self.rounds)
         return {
@@ -257,7 +257,7 @@ def pairs(rounds: Sequence[Round]) -> list[tuple[Round, Round]]:
 
 
 def resident_bytes() -> int:
-    """The process's resident memory; 0 where the system does not tell."""
+    """The process's resident memory; 0 if the system does not report it."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:

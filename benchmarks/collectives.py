@@ -3,14 +3,14 @@
 """Collectives on GPUs beside torch.distributed's, both with NCCL. Needs two GPUs, torch and nccl4py.
 
     python -m benchmarks.collectives [--output docs/benchmarks/runtime/collectives.json]
-    python -m benchmarks.collectives --cpu      # two ranks of the CPU, small, beside gloo: that it runs, not how fast
+    python -m benchmarks.collectives --cpu      # two ranks of the CPU, small, beside gloo: shows that it runs
 
-A process for each GPU. Ours and torch's take turns in each of them, on tensors of their own; a turn is some calls
-without a pause, then a wait for the GPU. As in nccl-tests a turn repeats one call: ours is bound to its operand and its
-stream, and torch's is made anew, since torch has no other way. Beside them: NCCL's own call from Python, with nothing
-around it; a chain of calls made anew; and a graph of the chain, of a communicator of its own, since NCCL does more for
-each call once a graph has recorded one. Bus bandwidth is counted as nccl-tests counts it: 2 (n - 1) / n times the
-bytes over the time. The longest of the ranks' times counts.
+There is a process for each GPU. Ours and torch's take turns in each of them, on tensors of their own; a turn is some
+calls without a pause, then a wait for the GPU. As in nccl-tests a turn repeats one call. Ours is bound to its operand
+and its stream; torch's is made anew, because torch has no other way. Three more are measured: NCCL's own call from
+Python, with nothing around it; a chain of our calls made anew; and a graph of that chain. The graph has a communicator
+of its own, because NCCL does more for each call of a communicator once a graph has recorded one. Bus bandwidth is
+counted as in nccl-tests: 2 (n - 1) / n times the bytes over the time. The longest of the ranks' times counts.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def on_gpu(rank: Communicator) -> bool:
 
 
 def calls_of(nbytes: int) -> int:
-    """Calls of one turn: some milliseconds."""
+    """Calls of one turn, which then takes some milliseconds."""
     return max(4, min(100, (1 << 28) // nbytes))
 
 
 def chain(rank: Communicator, x: Buffer, calls: int) -> DeviceOp[Buffer]:
-    """So many sums, one behind the other, as one operation."""
+    """`calls` sums, one after the other, as one operation."""
     op = rank.all_reduce(x)
     for _ in range(calls - 1):
         op = op.then(rank.all_reduce)
@@ -67,7 +67,7 @@ def timed(turn: Callable[[], object]) -> float:
 
 
 def measured(torch: Any, distributed: Any, rank: Communicator, other: Communicator, nbytes: int) -> dict[str, Any]:
-    """One size: checked, then timed in turns. The graph is of the other communicator."""
+    """One size: checked, then timed in turns. The graph uses the communicator `other`."""
     number, world = rank.rank, rank.world
     stream = rank.devices[0].new_stream()
     values = np.random.default_rng(number).standard_normal(nbytes // 4, np.float32)
@@ -79,7 +79,7 @@ def measured(torch: Any, distributed: Any, rank: Communicator, other: Communicat
     wait_for_torch: Callable[[], object] = torch.cuda.synchronize if on_gpu(rank) else lambda: None
     wait_for_torch()
     right = bool((ours.get().sync_on(stream) == theirs.cpu().numpy()).all())
-    # Sums of sums grow: zeros from here on. NCCL's time does not depend on the values.
+    # Repeated sums grow beyond f32, so zeros are used from here on. NCCL's time does not depend on the values.
     ours, theirs, calls = Buffer.put(np.zeros_like(values)).sync_on(stream), theirs.zero_(), calls_of(nbytes)
     recorded = Buffer.put(np.zeros_like(values)).sync_on(stream)
     bound = rank.all_reduce(ours).bind(stream)

@@ -1,11 +1,10 @@
-"""How long kernels take to compile, by phase: the kernels library, from source text to a cubin. Needs no GPU.
+"""The compile time of the library's kernels, phase by phase, from source text to a cubin. Needs no GPU.
 
     python -m benchmarks.compile_time [--arch sm_90a] [--out docs/benchmarks/compile/compile_time.json]
 
-Every case that the tests run of every kernel, and the tiles by which a product and attention are the fastest, in a
-process that has compiled each before; caches are not asked. Each figure is the median over rounds, in CPU seconds of
-the process, so that other work on the machine counts little. A phase is what the driver does there, its checks of the
-IR included.
+It compiles every kernel for every case that the tests run, and a product and attention with their fastest tiles, in a
+process that has compiled each before, without caches. Each figure is the median over rounds, in CPU seconds of the
+process, so that other work on the machine matters little. The time of a phase includes the checks of the IR after it.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ TOOLS = ("numba", "nvvm", "link")
 BUDGET = 0.3
 """Seconds for the median kernel on the reference machine; no phase of ours may take more than a third of it."""
 LARGE = {"gemm 4096 cubed bf16 tile 128x256x64": (0.3, 0.9), "attention 16x4096x128 bf16 tile 128x128": (0.5, 2.5)}
-"""What is as large as kernels get: seconds that Numba may take, and all phases."""
+"""The largest kernels, with the seconds that Numba and that all phases together may take."""
 
 GPU_TILE = (128, 128, 32)
 
@@ -63,7 +62,7 @@ def library() -> tuple[list[Kernel], list[Example]]:
 
 
 def requests(arch: str) -> dict[str, Request]:
-    """What there is to compile: each kernel, specialized as its cases do."""
+    """The compilations: each kernel, specialized as by its cases."""
     from cutile import api
 
     target = Target("cuda", arch)
@@ -73,7 +72,7 @@ def requests(arch: str) -> dict[str, Request]:
         entries, examples = library()
         for example in examples:
             for case in example.cases:
-                if example.name.startswith("gemm") and case.tile is None:  # which would be cut for the CPU
+                if example.name.startswith("gemm") and case.tile is None:  # its tile would be chosen for the CPU
                     case = replace(case, tile=GPU_TILE)
                 problem = example.problem(case, rng)
                 outputs, inputs = (
@@ -120,7 +119,7 @@ class Stopwatch:
 
 
 def compile_once(request: Request) -> dict[str, float]:
-    """What each phase takes, from the source to a cubin."""
+    """The CPU seconds of each phase, from the source to a cubin."""
     watch = Stopwatch()
     made_by, arch = backend(request.target.backend), architecture(request.target.arch)
     watch.lap("source", lambda: take_source(request.function))
@@ -151,7 +150,7 @@ def measure(arch: str, rounds: int) -> dict[str, dict[str, float]]:
 
 
 def summary(figures: dict[str, dict[str, float]]) -> dict[str, float]:
-    """The median over the library: in all, and of each phase."""
+    """The median over the library: of all phases together, and of each phase."""
     library = [phases for name, phases in figures.items() if name not in LARGE]
     total = statistics.median(sum(phases.values()) for phases in library)
     return {"total": total} | {
@@ -160,7 +159,7 @@ def summary(figures: dict[str, dict[str, float]]) -> dict[str, float]:
 
 
 def over(figures: dict[str, dict[str, float]]) -> list[str]:
-    """What takes longer than its budget."""
+    """Messages about times over their budget."""
     medians = summary(figures)
     slow = [phase for phase in OURS if medians[phase] > BUDGET / 3]
     slow += ["the median kernel"] if medians["total"] > BUDGET else []

@@ -3,10 +3,10 @@
     python -m benchmarks.cpu [--turns N] [--out FILE] [NAME ...]
 
 Each line has the median time of ours and of each peer, and the median of the ratios of paired turns: above 1, ours is
-faster. With it comes the ratio of the processors' time, of all threads together, which also tells the truth on a
-machine that others use as well. Numba's loops are `njit(parallel=True)` over rows, on NumPy's memory, without
-`fastmath`: their sums are in order, one element after another. torch writes into a tensor that exists, where it can;
-it is a peer where it is installed. Rows are 8192 of 4096 elements. All arms read and write the same memory.
+faster. It also has the ratio of the CPU time of all threads together, which is valid on a shared machine as well.
+Numba's loops are `njit(parallel=True)` over rows, on NumPy's memory, without `fastmath`: their sums are in order, one
+element after another. torch is a peer if it is installed; it writes into an existing tensor if its function allows.
+There are 8192 rows of 4096 elements. All arms read and write the same memory.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ ROWS, COLUMNS = 8192, 4096
 TURNS = 9
 POISON = 77
 COMPARED = 16
-"""Of so many rows one is compared in f64, element by element."""
+"""One of so many rows is compared with f64, element by element."""
 PAUSE_S = 0.02
-"""Between arms, so that the threads of the one before sleep: OpenMP's look for more work in the meantime."""
+"""Seconds between arms, so that the threads of the arm before sleep; OpenMP's threads spin for a while first."""
 QUIET = {"KMP_BLOCKTIME": "1", "GOMP_SPINCOUNT": "1000"}
-"""How long OpenMP's threads do so: a millisecond, in place of a fifth of a second."""
+"""Environment variables that limit this spinning to a millisecond, in place of a fifth of a second."""
 EPS = 1e-5
 Array = np.ndarray[Any, Any]
 
@@ -201,7 +201,7 @@ def rms_norm_loop(y: Array, x: Array) -> None:
 
 @ct.entry
 def largest_kernel(y: Mut, x: Tensor) -> None:
-    """The largest of each row; NaN where there is one."""
+    """The largest element of each row; NaN if the row has one."""
     r, _, _ = ct.get_tile_block_id()
     y.store(ct.reduce_max(ct.load_tile(x, (1, COLUMNS), (r, 0)), 1, nan=True))
 
@@ -217,7 +217,7 @@ def largest_loop(y: Array, x: Array) -> None:
 
 @ct.entry
 def place_kernel(y: Mut, x: Tensor) -> None:
-    """The place of the largest of each row."""
+    """The place of the largest element of each row."""
     r, _, _ = ct.get_tile_block_id()
     y.store(ct.argmax(ct.load_tile(x, (1, COLUMNS), (r, 0)), 1))
 
@@ -252,7 +252,7 @@ def column_scan_loop(y: Array, x: Array) -> None:
 
 @ct.entry
 def sort_kernel(y: Mut, x: Tensor) -> None:
-    """Rows in order."""
+    """Sorted rows."""
     y.store(ct.sort(ct.load_tile_like(x, y), 1))
 
 
@@ -330,14 +330,14 @@ class Case:
     """A kernel and its peers.
 
     Attributes:
-        kernel: ours.
-        loop: the same by hand, for Numba; None for element types that Numba has not.
+        kernel: our kernel.
+        loop: the loop for Numba; None for element types that Numba lacks.
         torch: the same by torch: `f(torch, y, x, *more)`.
-        tile: extents.
-        dtype: of what is read.
-        shape: of what is written.
-        more: further arguments; an array is one of every library's own.
-        result: dtype of what is written; None for that of what is read.
+        tile: extents of a tile.
+        dtype: the dtype of the input.
+        shape: the shape of the output.
+        more: further arguments; each library gets an array as its own type.
+        result: the dtype of the output; None for that of the input.
     """
 
     kernel: Any
@@ -350,7 +350,7 @@ class Case:
     result: Any = None
 
     def source(self) -> Array:
-        """What is read."""
+        """The input."""
         shape = (ROWS, COLUMNS) if len(self.shape) == 1 or self.kernel is transpose_kernel else self.shape
         return _random(self.dtype, shape)
 
@@ -425,7 +425,7 @@ def _of_torch(torch: Any, array: Any) -> Any:
 
 
 def _tasks(case: Case) -> tuple[dict[str, Callable[[], object]], Array]:
-    """What each library runs, and where all of them write."""
+    """The call of each library, and the output that all of them write."""
     torch = _torch()
     x, y = api.from_numpy(case.source()).sync(), api.zeros(case.shape, case.result or case.dtype).sync()
     more = tuple(api.from_numpy(each).sync() if isinstance(each, np.ndarray) else each for each in case.more)

@@ -1,17 +1,17 @@
-"""What programs of two ranks show on two GPUs: one command, one line for each claim.
+"""Programs of two ranks on two GPUs, checked and timed: one command, one line for each claim.
 
     python -m benchmarks.distributed [--output docs/benchmarks/runtime/distributed.json]
-    python -m benchmarks.distributed --cpu      # the same programs on the CPU, small: that they run, not how fast
+    python -m benchmarks.distributed --cpu      # the same programs on the CPU, small: shows that they run
     python -m benchmarks.distributed --parts programs torch     # some of: programs, torch, tests, ray
 
-Starts a process for each of two ranks. They run a layer split over both GPUs, steps with a sum of their results inside,
-the way back through layers, a captured step that is replayed, and the training of a classifier. Then all-reduces beside
-torch.distributed (`benchmarks.collectives`), the tests of collectives on GPUs, and the same training on Ray's workers,
-where Ray is installed. The exit status is 1 where a line misses its goal.
+It starts a process for each of two ranks. They run a layer split over both GPUs, steps with a sum of their results
+inside, the backward pass through layers, a captured step that is replayed, and the training of a classifier. Then come
+all-reduces beside torch.distributed (`benchmarks.collectives`), the tests of collectives on GPUs, and the same training
+on Ray's workers, if Ray is installed. The exit status is 1 if a line misses its goal.
 
-Sums under products take multiprocessors from them. So these programs are measured with several numbers of thread blocks
-for NCCL (`Communicator.max_ctas`), briefly; the fastest is then measured anew. The last sum, beside which nothing is
-multiplied, may take as many as NCCL wants.
+Sums that overlap with products take multiprocessors from them. So these programs are measured briefly with several
+numbers of thread blocks for NCCL (`Communicator.max_ctas`), and the fastest is measured again. The last sum, beside
+which no product runs, may take as many thread blocks as NCCL chooses.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MAX_CTAS = (None, 4, 8, 16)
 """Thread blocks that a sum may take beside products, which leave as many multiprocessors free. None: NCCL's number."""
 
 PIECES = (8, 16)
-"""Into how many pieces the rows of the layer are cut."""
+"""Numbers of pieces into which the rows of the layer are cut."""
 
 PART_S = 200
 """Seconds after which a part of the benchmark is given up."""
@@ -61,7 +61,7 @@ PART_S = 200
 
 @dataclass(frozen=True)
 class Line:
-    """One claim: what was measured, and the least or most that it has to be; None for a claim without a number."""
+    """One claim: the measured number, and the least or most that it has to be; None for a claim without a number."""
 
     name: str
     measured: float | str
@@ -71,7 +71,7 @@ class Line:
 
     @property
     def kept(self) -> bool:
-        """Whether the goal is reached."""
+        """Whether the goal was reached."""
         if isinstance(self.measured, str):
             return self.holds
         above = self.least is None or self.measured >= self.least
@@ -90,11 +90,11 @@ class Rank:
     Args:
         communicator: this rank.
         limited: the same rank of communicators of other `max_ctas`.
-        runner: of the event loop: to make one takes as long as some launches.
-        cpu: small extents of f32, on the CPU.
+        runner: the runner of one event loop for all turns, because making a loop takes as long as some launches.
+        cpu: whether to use small extents of f32, on the CPU.
 
     Attributes:
-        overlap: what was measured of sums under products.
+        overlap: the measurements of sums that overlap with products.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Rank:
         return float(self.communicator.all_reduce(both, op="max").then(lambda x: x.to_numpy()).sync_on(self.stream)[0])
 
     def seconds(self, turn: Callable[[], object], *, alone: bool = False) -> float:
-        """The time of a turn, which waits for the GPU: of the slowest rank, or of rank 0 while the others wait."""
+        """The time of a turn, which waits for the GPU: the slowest rank's, or with `alone` that of rank 0."""
         self.communicator.barrier().sync_on(self.stream)
         begin = time.perf_counter()
         if not alone or self.communicator.rank == 0:
@@ -126,19 +126,20 @@ class Rank:
         return self.largest(time.perf_counter() - begin)
 
     def scaling(self, one: Callable[[], object], both: Callable[[], object], turns: int = TURNS) -> tuple[float, float]:
-        """Medians of what rank 0 takes alone and of what all take together, in turns."""
+        """Medians of the times of rank 0 alone and of all ranks together, in turns."""
         pairs = [(self.seconds(one, alone=True), self.seconds(both)) for _ in range(turns + 2)][2:]
         return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
 
     def fastest(self, name: str, turn: Callable[[], object], programs: Mapping[str, Callable[[], object]]) -> float:
-        """What one rank takes alone, times what the fastest program of all takes.
+        """The time of one rank alone, divided by that of the fastest of several programs of all ranks.
 
-        Each is measured briefly, and the fastest of them again. All ranks choose the same: they know the longest times.
+        Each program is measured briefly, and the fastest of them again. All ranks choose the same program, because all
+        of them know the longest times.
 
         Args:
-            name: of the program, for the record.
-            turn: what one rank does alone.
-            programs: a turn of all ranks, by its settings.
+            name: the name of the program, for the record.
+            turn: the turn of one rank alone.
+            programs: turns of all ranks, by their settings.
         """
         brief: dict[str, float] = {}
         for settings, both in programs.items():
@@ -204,7 +205,7 @@ class Rank:
         ]
 
     def steps(self) -> list[Line]:
-        """Products and softmaxes, each result added up over the ranks under the next product."""
+        """Products and softmaxes; each result is summed over the ranks while the next product runs."""
         n = self.extent // 2
         x = self.put((self.rng.standard_normal((n, n), np.float32) / n**0.5).astype(self.dtype.numpy))
         last, scaling = self.repeated("steps", lambda: matmul(x, x).then(row_softmax))
@@ -215,7 +216,7 @@ class Rank:
         ]
 
     def way_back(self) -> list[Line]:
-        """Layers of data-parallel training: the error's product and the gradient's, and the sum of the gradient."""
+        """The backward pass of data-parallel training: in each layer two products, and the sum of the gradient."""
         n = self.extent // 2
         error, weight, x = (
             (self.rng.standard_normal((n, n), np.float32) / n**0.25).astype(self.dtype.numpy) for _ in range(3)
@@ -236,7 +237,7 @@ class Rank:
         ]
 
     def repeated(self, name: str, step: Callable[[], DeviceOp[Tensor]]) -> tuple[Any, float]:
-        """Steps of which each result is added up over the ranks under the next: the last sum, and how it scales."""
+        """Repeated steps, each summed over the ranks while the next runs: the last sum, and the scaling."""
         on = {rank: streams(rank, 2) for rank in self.communicators}
 
         def one() -> None:
@@ -323,7 +324,7 @@ def rank_main(out: Path, cpu: bool) -> None:
 
 
 def programs(cpu: bool) -> tuple[list[Line], list[dict[str, Any]]]:
-    """The lines of both ranks' program, and what was measured of sums under products."""
+    """The lines of both ranks' programs, and the measurements of sums that overlap with products."""
     with TemporaryDirectory() as folder:
         out = Path(folder) / "lines.json"
         command = [sys.executable, "-m", "benchmarks.distributed", "--output", str(out), *(["--cpu"] if cpu else [])]

@@ -1,7 +1,8 @@
-"""How long the first kernels of a process take: compiled from nothing, and taken from the disk cache.
+"""The time of a process's first kernels: compiled from nothing, and loaded from the disk cache.
 
-Run as a program it is that process: it launches saxpy, then another kernel, and prints the seconds of each as JSON,
-imports and the making of the device's context not counted. `first_launches` runs it twice over one empty cache folder.
+Run as a program, this module is that process: it launches saxpy, then another kernel, and prints the seconds of each as
+JSON. Imports at its start and the making of the device's context do not count. `first_launches` runs it twice over one
+empty cache folder.
 """
 
 import argparse
@@ -38,7 +39,7 @@ class Launches:
 
 
 class ImportClock:
-    """Adds up the seconds spent in imports inside its `with` block, each import with what it imports in turn."""
+    """Adds up the seconds of imports inside its `with` block; nested imports count once, with the outer one."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -68,7 +69,7 @@ class ImportClock:
 
 
 def first_launches(device: str, second: str = "vector_add") -> dict[str, Launches]:
-    """Return what a process with an empty cache needs (`cold`), and a second one after it (`cached`).
+    """Return the times of a process with an empty cache (`cold`), and of a second process after it (`cached`).
 
     Args:
         device: as for `Device.parse`.
@@ -93,7 +94,7 @@ def main() -> None:
     with Device.parse(options.device):
         x = api.ones((4096,), f32).sync()  # makes the context; compiles a kernel only where the device needs one
         y = api.ones((4096,), f32).sync()
-        # Imported here, so that what they import lazily counts and what everybody imports does not.
+        # Imported here, so that their lazy imports count, and the imports of every program do not.
         from kernels.gemm import matmul
         from kernels.saxpy import axpy
         from kernels.vector_add import add

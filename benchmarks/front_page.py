@@ -1,9 +1,9 @@
-"""The picture of the README, docs/benchmarks/speed.svg, and two pages of tables: the kept figures and nothing else.
+"""The README's chart, docs/benchmarks/speed.svg, and two pages of tables, from the kept figures.
 
     python -m benchmarks.front_page          # writes them; a test compares them with the figures
 
-A ratio above 1 means faster than the peer. Bars grow from 1 to both sides by the logarithm, so that half as fast is as
-long as twice as fast.
+A ratio above 1 means faster than the peer. Bars begin at 1 and have a logarithmic length, to the right if faster and to
+the left if slower: half as fast is as long as twice as fast.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Any
 from benchmarks.record import FOLDER
 
 PRODUCTS = (
-    # the case, its label, and the run: long turns where that case was run with them, which decide less by the clock
+    # The case, its label, and the run: the one with long turns if it has the case. In long turns each kernel runs at a
+    # clock of its own, and not at one that the peer's power decided.
     ("bf16-512", "512 cubed bf16", "nvidia_h200"),
     ("bf16-2048", "2048 cubed bf16", "nvidia_h200"),
     ("bf16-4096", "4096 cubed bf16", "nvidia_h200_long_turns"),
@@ -33,7 +34,7 @@ PRODUCTS = (
     ("f32-8192", "8192 cubed f32", "nvidia_h200"),
 )
 LOOPS = (
-    # the case, its label, its peer and the peer's name: in long turns where that case was run with them
+    # The case, its label, its peer, and the peer's name. `loops` takes the longest turns of each case.
     ("attention-128", "attention d128", "cudnn", "cuDNN"),
     ("attention-128-causal", "attention d128, causal", "cudnn", "cuDNN"),
     ("attention-64", "attention d64", "cudnn", "cuDNN"),
@@ -97,7 +98,7 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-seri
 
 @dataclass(frozen=True)
 class Bar:
-    """One row of a panel: its label, its figure, and where the figure's peer differs from the panel's, the peer."""
+    """One row of a panel: its label, its figure, and the peer if it differs from that of the panel."""
 
     label: str
     value: float
@@ -106,7 +107,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Panel:
-    """Bars under a title; `ratios` grow from 1 to both sides, else they are microseconds from 0."""
+    """Bars under a title: ratios, drawn from 1 to both sides, or with `ratios=False` microseconds from 0."""
 
     title: str
     note: str
@@ -163,7 +164,7 @@ def memory(folder: Path = FOLDER) -> Panel:
 
 
 def slow(folder: Path = FOLDER) -> Panel:
-    """What is slow, beside what it could be."""
+    """Slow cases, beside a peer that moves or computes as much."""
     records = {name: _read(folder / name / "nvidia_h200.json") for name in ("memory", "loops")}
     bars: list[Bar] = []
     for name, case, label, peer, words in SLOW:
@@ -176,7 +177,7 @@ def slow(folder: Path = FOLDER) -> Panel:
 
 
 def launches(folder: Path = FOLDER) -> Panel:
-    """What a launch costs the host."""
+    """Host time of a launch."""
     costs = _read(folder / "runtime" / "launch_cost.json")["us per launch"]
     bars = tuple(Bar(label, costs[name]) for name, label in LAUNCHES)
     return Panel("Microseconds of the host for a launch", "saxpy on the host of an H200; less is better", bars, False)
@@ -187,7 +188,7 @@ def _dates(*records: dict[str, Any]) -> str:
 
 
 def picture(folder: Path = FOLDER) -> str:
-    """The SVG."""
+    """The chart as SVG text."""
     columns = (
         (products(folder), loops(folder), launches(folder)),
         (
@@ -242,15 +243,16 @@ def memory_page(folder: Path = FOLDER / "memory") -> str:
     lines = [
         "# All kernels that move bytes",
         "",
-        "Written by `python -m benchmarks.front_page` from [`nvidia_h200.json`](nvidia_h200.json), and that by",
-        f"`{record['command']}`. How it is measured, and what the",
-        "figures mean: [README](README.md). Ours is compared with a copy of as many bytes, or with reading them where",
-        "little is written, and with torch and torch.compile: a ratio above 1 means faster. Ratios are medians of",
-        f"{record['pairs']} pairs, with their 95 % interval.",
+        "Each kernel beside a copy of as many bytes, or beside reading them if it writes little, and beside torch and",
+        "torch.compile. A ratio above 1 means faster than the peer; ratios are medians of",
+        f"{record['pairs']} pairs, with their 95 % interval. `python -m benchmarks.front_page` writes this page from",
+        f"[`nvidia_h200.json`](nvidia_h200.json), and `{record['command']}`",
+        "writes that file. The [README](README.md) says how it is measured.",
         "",
         f"{record['device']['name']}, {record['date']}, torch {record['versions']['torch']}.",
+        "Elements are bf16 unless the row names another type.",
         "",
-        "| bf16 where nothing is said | us | GB/s | of a copy or of reading | torch | torch.compile | error |",
+        "| kernel | us | GB/s | of a copy or of reading | torch | torch.compile | error |",
         "| --- | --- | --- | --- | --- | --- | --- |",
     ]
     for row in record["rows"]:
@@ -274,18 +276,24 @@ def loops_page(folder: Path = FOLDER / "loops") -> str:
     lines = [
         "# Loops of several products",
         "",
-        "Written by `python -m benchmarks.front_page` from the JSON files in this folder, and these by",
-        "`python -m benchmarks.loops --output docs/benchmarks/loops/nvidia_h200.json`. Ours and the peer run in turn",
-        "in one process, on the same random inputs, with outputs poisoned; every element of both is compared with",
-        "float64 before it is timed. Ratios are medians with their 95 % interval; above 1 means faster than the peer.",
-        "Each section is of one GPU and one host; turns of 50 ms hold a GPU at its limit of power.",
+        "Attention, gradients, experts, quantised weights and other loops of products, beside cuDNN, cuBLAS and torch.",
+        "`python -m benchmarks.front_page` writes this page from the JSON files in this folder, and",
+        "`python -m benchmarks.loops --output docs/benchmarks/loops/nvidia_h200.json` writes these. Ours and the peer",
+        "run in alternation in one process, on the same random inputs, with poisoned outputs; every element of both is",
+        "compared with float64 before it is timed. Ratios are medians with their 95 % interval; above 1 means faster",
+        "than the peer. Each section is of one GPU and one host. In turns of 50 ms the GPU is at its power limit.",
         "",
-        "Of the peers, `cudnn` is torch's attention with that backend; `torch` is torch's kernel for the same, or for",
-        "SwiGLU its four; `cublas` is one plain product of as much arithmetic, on operands that were joined before;",
-        "`our plain product` is ours of as much arithmetic (SwiGLU: of x by gate and up side by side), or with",
-        "weights of 16 bits; `our dense attention` sees as many scores, all of them; `torch.sum` reads as many bytes.",
-        "Gradients of attention are counted as five products, and ours make seven, always in one order; `our sums as",
-        "they come` makes five, and does not give the same bits again; `flash 2` is FlashAttention-2 as torch has it.",
+        "The peers:",
+        "",
+        "- `cudnn`: torch's attention with that backend; `flash 2`: FlashAttention-2 as torch has it.",
+        "- `torch`: torch's kernel for the same computation; for SwiGLU torch's four kernels.",
+        "- `cublas`: one plain product of as much arithmetic, on operands that were joined before.",
+        "- `our plain product`: ours of as much arithmetic (for SwiGLU: of x by gate and up side by side); for",
+        "  quantised weights the product with weights of 16 bits.",
+        "- `our dense attention`: ours without a window or a list of blocks, with as many scores.",
+        "- `torch.sum`: a sum that reads as many bytes.",
+        "- `our sums as they come`: our gradients of attention with five products, which do not repeat to the bit.",
+        "  Ours otherwise has seven products in a fixed order. TFLOP/s of all gradients count five products.",
     ]
     for path in sorted(folder.glob("*.json")):
         record = _read(path)

@@ -1,12 +1,12 @@
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportIndexIssue=false
 # (the peers ship no types)
-"""What a launch costs the host, beside its peers; what `await` and graphs add. Needs a GPU.
+"""The host time of a launch beside its peers, and of `await` and graphs. Needs a GPU.
 
     python -m benchmarks.launch_cost [--out docs/benchmarks/runtime/launch_cost.json]
 
-Each figure is the median over rounds of the time per launch of a batch that is not waited for (the batch is
-short of the driver's queue, and drained between rounds); peers take turns round by round. The kernel is saxpy on 1024
-floats, so that the device is never what is waited for; its result is checked.
+Each figure is the median over rounds of the time per launch in a batch that is not waited for. A batch is shorter than
+the driver's queue, which is drained between rounds; peers take turns round by round. The kernel is saxpy on 1024
+floats, so that the device is never waited for; its result is checked.
 """
 
 from __future__ import annotations

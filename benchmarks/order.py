@@ -6,7 +6,8 @@
     python -m benchmarks.order sort,4096  one: sort,COLUMNS[,WARPS] or top,K,PIECE[,DTYPE[,WARPS[,BLOCKS]]]
 
 Needs torch and a GPU. Each result is compared with torch's before it is timed. Operands are larger than the caches.
-Times are of CUDA events, ours, torch's and the yardstick's in turn; medians of the turns' medians.
+CUDA events take the times of ours, torch's and the yardstick's (reading), in turns; figures are medians of the turns'
+medians.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def milliseconds(function: Callable[[], object]) -> float:
 
 
 def in_turn(functions: Mapping[str, Callable[[], object]]) -> dict[str, float]:
-    """The median of each one's turns."""
+    """The median of the turns of each function."""
     turns = [{name: milliseconds(each) for name, each in functions.items()} for _ in range(TURNS)]
     return {name: statistics.median(turn[name] for turn in turns) for name in functions}
 

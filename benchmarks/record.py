@@ -1,4 +1,4 @@
-"""The record of a measurement: its file, and what makes figures worth keeping: device, clocks, power, versions."""
+"""The record of a measurement: its file, and the conditions of its figures: device, clocks, power, versions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any, Final
 from cuda_async import Device, device_count
 
 FOLDER: Final = Path(__file__).resolve().parents[1] / "docs" / "benchmarks"
-"""Where the kept records are, and the pages that are written from them."""
+"""The folder of the kept records, and of the pages that are written from them."""
 
 LIBRARIES = (
     "numpy", "scipy", "numba", "llvmlite", "numba-cuda", "nvidia-nvvm", "nvidia-nvjitlink", "cuda-bindings", "torch",
@@ -67,7 +67,7 @@ def machine(device: Device) -> dict[str, Any]:
 
 
 def sensors(device: Device) -> dict[str, float | str]:
-    """What a GPU's sensors say at this moment; nothing where there is no `nvidia-smi`."""
+    """The present readings of a GPU's sensors; empty if there is no `nvidia-smi`."""
     program = shutil.which("nvidia-smi")
     if device.kind != "cuda" or program is None:
         return {}
@@ -78,7 +78,7 @@ def sensors(device: Device) -> dict[str, float | str]:
 
 
 def readings(line: str) -> dict[str, float | str]:
-    """One line of `nvidia-smi` by the names of its fields; what the device does not tell is left out.
+    """One line of `nvidia-smi`, by the names of its fields; fields that the device does not report are left out.
 
     Example:
         >>> readings("1755, 1980, 3201, 698.2, 700.00, [N/A], 580.159.04")["power_w"]
@@ -94,7 +94,7 @@ def readings(line: str) -> dict[str, float | str]:
 
 
 def write(path: Path, figures: Mapping[str, Any]) -> None:
-    """Write figures as JSON, and make the folder where there is none."""
+    """Write figures as JSON; make the folder if there is none."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
 
@@ -110,7 +110,7 @@ def duration(seconds: float) -> str:
 
 
 def missing() -> str:
-    """Say what this machine lacks; nothing where all is there."""
+    """Say what this machine lacks; "" if nothing is missing."""
     if device_count() < 1:
         return "a GPU is needed, and there is none"
     if importlib.util.find_spec("torch") is None:

@@ -1,17 +1,18 @@
-"""What programs of several ranks would take on 2, 8 and 64 H200s, by simulated devices.
+"""Estimates of the time of programs of several ranks on 2, 8 and 64 H200s, by simulated devices.
 
     python -m benchmarks.simulated [--worlds 2 8 64] [--output docs/benchmarks/runtime/simulated.json]
 
-The programs are those of `kernels/parallel.py`, run as they are. Three things stand for hardware that is not there:
+The programs are those of `kernels/parallel.py`, unchanged. The hardware is modelled in three ways:
 
 - A product takes the time that was measured on one H200 (`docs/benchmarks/products/nvidia_h200.json`), interpolated
   between the cubes of 512 to 16384 by its number of operations.
-- A collective takes what a ring takes: `H200`, below. Within a machine it takes what was measured between two H200s,
-  between machines what is published. NCCL's trees and NVLink's sums within the switch are left out.
-- Each byte stands for `SCALE` bytes.
+- A collective takes the time of a ring (`H200`, below). Within a machine that is fitted to measurements between two
+  H200s, between machines to published figures. NCCL's trees and NVLink's sums within the switch are left out.
+- Each byte of memory stands for `SCALE` bytes.
 
-Left out: a collective's share of the multiprocessors and of the memory's bandwidth, Python's time, and clocks that fall
-when all GPUs are busy. So the figures are bounds for programs that overlap perfectly, and no measurements.
+The model leaves out a collective's share of the multiprocessors and of the memory's bandwidth, Python's time, and
+clocks that fall when all GPUs are busy. So the figures are bounds for programs that overlap perfectly, not
+measurements.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ H200 = Network(
     # over the network.
     latency_s=3.4e-6,
     between_s=14e-6,
-    # A line through what all-reduces of 64 MiB and of 512 MiB take between two H200s, 261 and 1724 us, between
-    # neighbours of `docs/benchmarks/runtime/collectives.json` ("ours, a graph"). The programs' sums are as large.
+    # A line through the times of all-reduces of 64 MiB and of 512 MiB between two H200s, 261 and 1724 us. These are
+    # interpolated from `docs/benchmarks/runtime/collectives.json` ("ours, a graph"). The programs' sums are as large.
     start_s=52e-6,
     bytes_per_s=321e9,
-    # Eight GPUs with a port of InfiniBand NDR each, 400 Gbit/s, of which 46 to 48 GB/s are seen
+    # Eight GPUs with a port of InfiniBand NDR each, 400 Gbit/s, over which NCCL reaches 46 to 48 GB/s
     # (https://github.com/NVIDIA/nccl-tests/issues/290).
     node=8,
     between_bytes_per_s=47e9,
@@ -61,13 +62,13 @@ ROWS = WIDTH // PIECES
 
 @cache
 def measured() -> tuple[tuple[float, float], ...]:
-    """Operations and seconds of products of bfloat16 on one H200, in order."""
+    """Operations and seconds of products of bfloat16 on one H200, by increasing operations."""
     cases = {case["name"]: case for case in json.loads(MEASURED.read_text(encoding="utf-8"))["cases"]}
     return tuple((float(cases[name]["flops"]), float(cases[name]["seconds"])) for name in CUBES)
 
 
 def product_seconds(rows: int, columns: int, depth: int) -> float:
-    """The time of a product, by its operations: a line between neighbours of `measured`, both axes logarithmic."""
+    """The time of a product, interpolated in `measured` by its operations, on logarithmic axes."""
     flops = 2.0 * rows * columns * depth
     points = measured()
     xs, ys = (np.log([point[i] for point in points]) for i in range(2))
@@ -76,7 +77,7 @@ def product_seconds(rows: int, columns: int, depth: int) -> float:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix of bfloat16 in name; its elements are `SCALE` times fewer bytes that mean nothing."""
+    """A stand-in for a matrix of bfloat16; it has `SCALE` times fewer bytes, whose contents mean nothing."""
 
     rows: int
     columns: int
@@ -87,7 +88,7 @@ class Matrix:
 
 
 class Takes(DeviceOp[Matrix]):
-    """Yields a new matrix after so many seconds."""
+    """An operation that yields a new matrix after `seconds` of virtual time."""
 
     has_effects = True
 
@@ -105,12 +106,12 @@ class Takes(DeviceOp[Matrix]):
 
 
 def multiply(x: Matrix, y: Matrix) -> DeviceOp[Matrix]:
-    """What stands for `matmul`: nothing but its time and the shape of its result."""
+    """A stand-in for `matmul`, with only its time and the shape of its result."""
     return Takes(x.rows, y.columns, product_seconds(x.rows, y.columns, x.columns))
 
 
 def run(world: int, program: Callable[[Communicator, bool], Awaitable[None]], overlap: bool) -> float:
-    """Virtual seconds of a program on so many devices."""
+    """Virtual seconds of a program on `world` devices."""
     first = SimDriver(seconds=_seconds)
     drivers = [first, *(SimDriver(ordinal=i, beside=first, seconds=_seconds) for i in range(1, world))]
     network = replace(H200, bytes_per_s=H200.bytes_per_s / SCALE, between_bytes_per_s=H200.between_bytes_per_s / SCALE)
@@ -129,12 +130,12 @@ def _seconds(kind: str, size: int) -> float:
 
 
 def matrix(rank: Communicator, rows: int, columns: int) -> Matrix:
-    """A matrix that is there already."""
+    """A matrix that exists before the program starts."""
     return Takes(rows, columns, 0.0).sync_on(rank.devices[0].new_stream())
 
 
 def product() -> float:
-    """Seconds of the product that pipelines and training are made of: 2048 x 16384 x 16384."""
+    """Seconds of the product that pipelines and training consist of: 2048 x 16384 x 16384."""
     return product_seconds(ROWS, WIDTH, WIDTH)
 
 
@@ -147,13 +148,13 @@ async def layer(rank: Communicator, overlap: bool) -> None:
 
 
 async def stages(rank: Communicator, overlap: bool) -> None:
-    """A product on each rank, of each of 4 pieces for every rank."""
+    """A pipeline with a product on each rank, and 4 pieces for every rank."""
     rows = [matrix(rank, ROWS, WIDTH) for _ in range(4 * rank.world)]
     await pipeline(rank, rows, matrix(rank, WIDTH, WIDTH), multiply=multiply, overlap=overlap)
 
 
 async def training(rank: Communicator, overlap: bool) -> None:
-    """The way back through 4 layers of 16384 x 16384, 2048 examples a rank: two products each, then a sum."""
+    """The backward pass through 4 layers of 16384 x 16384, 2048 examples a rank: two products each, then a sum."""
     gradients = [Takes(WIDTH, WIDTH, 2 * product()) for _ in range(LAYERS)]
     on = streams(rank, 2, overlap=overlap)
     await sum_gradients(rank, gradients, lambda sums: Takes(1, 1, 0.0), on=on)
@@ -161,7 +162,7 @@ async def training(rank: Communicator, overlap: bool) -> None:
 
 @dataclass(frozen=True)
 class Program:
-    """A program, and the seconds of its products on each of so many ranks if nothing else took time."""
+    """A program, and a function of the number of ranks: the seconds of a rank's products alone."""
 
     name: str
     run: Callable[[Communicator, bool], Awaitable[None]]
@@ -176,7 +177,7 @@ PROGRAMS = (
 
 
 def rows_of(world: int) -> list[dict[str, Any]]:
-    """Each program on so many ranks: milliseconds, and the share of them that the products alone would take."""
+    """Each program on `world` ranks: milliseconds, and the part of them that the products alone would take."""
     rows: list[dict[str, Any]] = []
     for program in PROGRAMS:
         ours, apart = (run(world, program.run, overlap) for overlap in (True, False))

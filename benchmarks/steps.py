@@ -1,7 +1,8 @@
-"""How long each step of ours holds an event loop: measured inside the steps, on the loop's thread.
+"""How long each step of the runtime holds an event loop: measured inside the steps, on the loop's thread.
 
-A step is what runs between two suspensions of an `await`: building the run, enqueueing it, taking its outcome; and the
-callback by which a finished run wakes its task. `TimedLoop` and `timed` see all of them, and nothing of anybody else.
+A step is the code that runs between two suspensions of an `await`: building the run, enqueueing it, taking its outcome.
+The callback by which a finished run wakes its task is a step, too. `Timed` and `TimedLoop` time all of these steps, and
+no other code.
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ _thread: int | None = getattr(resource, "RUSAGE_THREAD", None) if sys.platform !
 
 
 class Steps:
-    """The lengths of steps, in nanoseconds of wall time, and whether the system took the processor away meanwhile.
+    """The lengths of steps, in nanoseconds of wall time, and whether the system ran another thread meanwhile.
 
-    On a busy machine another process's time slice falls into a step of ours now and then. Such steps are counted apart,
-    where the system tells (`getrusage`, by thread).
+    On a busy machine another process's time slice sometimes falls into a step. Such steps are counted apart, if the
+    system reports them (`getrusage`, by thread).
 
     Args:
-        capacity: how many steps to have room for from the start, so that noting them needs no memory.
+        capacity: steps to have room for from the start, so that recording them allocates no memory.
     """
 
     def __init__(self, capacity: int = 0) -> None:
@@ -41,7 +42,7 @@ class Steps:
         self._switches = _switches()
 
     def add(self, begun_ns: int) -> None:
-        """A step that began at `begun_ns` (of `time.perf_counter_ns`) is over."""
+        """Record a step that began at `begun_ns` (of `time.perf_counter_ns`) and ends now."""
         length, switches = time.perf_counter_ns() - begun_ns, _switches()
         disturbed, self._switches = switches != self._switches, switches
         if self.count < len(self._lengths):
@@ -52,7 +53,7 @@ class Steps:
         self.count += 1
 
     def lengths(self, *, undisturbed: bool = False) -> list[int]:
-        """The lengths in order; without the steps in which the system ran something else, if so asked."""
+        """The sorted lengths; with `undisturbed`, without the steps in which the system ran another thread."""
         noted = zip(self._lengths[: self.count], self._disturbed, strict=False)
         return sorted(length for length, disturbed in noted if not (undisturbed and disturbed))
 
@@ -63,7 +64,7 @@ class Steps:
 
 
 def _switches() -> int:
-    """How often the system has taken the processor away from this thread; 0 where it does not tell."""
+    """How often the system has preempted this thread; 0 if it does not report that."""
     if sys.platform == "win32" or _thread is None:
         return 0
     return resource.getrusage(_thread).ru_nivcsw
@@ -97,7 +98,7 @@ class Timed(Generic[T]):
 
 
 class TimedLoop(asyncio.SelectorEventLoop):
-    """An event loop that times the callbacks that other threads give it."""
+    """An event loop that times the callbacks which other threads schedule on it."""
 
     def __init__(self, steps: Steps) -> None:
         super().__init__()

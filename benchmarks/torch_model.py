@@ -1,6 +1,6 @@
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 # (PyTorch is not among what the tests install)
-"""A model of operators of ours, or of PyTorch's: the tests compare its results, the benchmark times it."""
+"""A model with our operators or PyTorch's: the tests compare its results, the benchmark times it."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def matmul(x, y):
 
 
 class Model(torch.nn.Module):
-    """A product, a softmax and a product, of our operators or of PyTorch's; between them what its compiler fuses."""
+    """A product, a softmax and a product, with our operators or PyTorch's, and operations between them that fuse."""
 
     def __init__(self, width: int, *, ours: bool) -> None:
         super().__init__()

@@ -1,12 +1,12 @@
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 # (PyTorch is not among what the tests install)
-"""What an operator of ours costs beside PyTorch's own, per call, and a compiled model of our operators. Needs a GPU.
+"""The cost per call of our operators beside PyTorch's own, and of a compiled model with them. Needs a GPU.
 
     python -m benchmarks.torch_operators [--output docs/benchmarks/torch_operators/nvidia_h200.json]
 
-Each figure is the median over rounds of the time per call of a batch on a small tensor, so that the device is never
-what is waited for; it is drained between rounds, and what is compared takes turns round by round. Under CUDA graphs it
-is the time of a node: that of a launch of a graph of many, divided by their number. Results are compared first.
+Each figure is the median over rounds of the time per call in a batch on a small tensor, so that the device is never
+waited for. The device is drained between rounds, and the candidates take turns round by round. Under CUDA graphs the
+figure is the time of a node: the time of a graph of many calls, divided by their number. Results are compared first.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def compiled_models() -> dict[str, Any]:
                 model.zero_grad()
                 torch.compiler.cudagraph_mark_step_begin()
                 compiled(x).square().mean().backward()
-                # A gradient lies in the memory of its CUDA graph, which the next step writes over.
+                # A gradient is in the memory of its CUDA graph, which the next step overwrites.
                 gradients[name] = model.first.grad.float().clone()
         gradient = float((gradients["ours"] - gradients["torch"]).norm() / gradients["torch"].norm())
         with torch.no_grad():
@@ -151,7 +151,7 @@ def compiled_models() -> dict[str, Any]:
 
 
 def per_call_us_of_device(calls: dict[str, Call]) -> dict[str, float]:
-    """The median time of a call on the device, with what it waits for the host, in microseconds."""
+    """The median time of a call between two events on the device, waits for the host included, in microseconds."""
     samples: dict[str, list[float]] = {name: [] for name in calls}
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     for turn in range(ROUNDS + 5):
@@ -167,7 +167,7 @@ def per_call_us_of_device(calls: dict[str, Call]) -> dict[str, float]:
 
 
 def table(times: dict[str, dict[str, float]]) -> str:
-    """The overheads as text: each figure, and what it is above torch.add."""
+    """The overheads as text: each figure, and its difference to torch.add."""
     names = list(next(iter(times.values())))
     width = max(map(len, times)) + 2
     lines = [" " * width + "".join(f"{name:>28}" for name in names)]

@@ -4,9 +4,9 @@
 
     python -m benchmarks.two_gpus [--out docs/benchmarks/runtime/two_gpus.json]
 
-The pipeline is, ten times, a matrix product in bf16 at 8192 cubed and a softmax of its result, one op awaited per step,
-both devices from one event loop. Scaling is twice the time of one device alone over the time of both at once.
-The copy is of 1 GiB, waited for, beside `cuMemcpyPeerAsync` called with nothing around it.
+The pipeline has ten steps: a matrix product in bf16 at 8192 cubed, and a softmax of its result. Each step is one
+awaited op, and one event loop drives both devices. Scaling is twice the time of one device alone over the time of both
+at once. The copy has 1 GiB and is waited for, beside `cuMemcpyPeerAsync` called with nothing around it.
 """
 
 from __future__ import annotations

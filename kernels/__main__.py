@@ -1,7 +1,7 @@
-"""The main job, end to end: `python -m kernels` runs the main kernels on this machine's best device.
+"""The command `python -m kernels`: runs the main kernels on this machine's best device.
 
-`python -m kernels bench` compares products with those of other libraries. Both measure, so both are in `benchmarks/`:
-this file is the only one here that knows that folder.
+`python -m kernels bench` compares products with those of other libraries. Both commands measure, so their code is in
+`benchmarks/`; this file is the only one here that imports it.
 """
 
 import sys

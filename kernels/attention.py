@@ -11,14 +11,14 @@ from kernels.example import Array, Arrays, Case, Example, Problem, Tensors
 
 LOG2_E = 1.4426950408889634
 FEW_ROWS = 1024
-"""Of so few rows, tiles of 192 have more beside the diagonal than three warpgroups make up for."""
+"""Up to so many rows, causal: tiles of 192 rows waste more beyond the diagonal than three warpgroups gain."""
 MAX_CAP = 50
-"""Of scores up to here weights are at most 2**73, which bf16 has, and 2**54 of which add up in f32."""
-HIDDEN, LOW = float("-inf"), -1e30  # LOW is finite: no difference of two tops is NaN where a row has seen no key
+"""Up to this cap a weight is at most 2**73, which bf16 can hold, and f32 can add 2**54 of them without overflow."""
+HIDDEN, LOW = float("-inf"), -1e30  # LOW is finite: the difference of two maxima is no NaN if no key was seen
 
 
 def add_keys(scores: Tile, value: Tile, by_two: Tile, top: Tile, total: Tile, acc: Tile) -> tuple[Tile, Tile, Tile]:
-    """Add some keys' values, weighed by 2 ** (by_two * scores), to what the keys before them came to."""
+    """Add a tile of keys to a running softmax: `top`, `total`, `acc` are a row's maximum, sum and weighted values."""
     above = ct.max_tile(top, ct.reduce_max(scores, 1).reshape(top.shape) * by_two)
     weights = ct.exp2(ct.fma(scores, ct.broadcast(by_two, scores.shape), ct.broadcast(-above, scores.shape)), ftz=True)
     fade = ct.exp2(top - above, ftz=True)
@@ -27,14 +27,14 @@ def add_keys(scores: Tile, value: Tile, by_two: Tile, top: Tile, total: Tile, ac
 
 
 def add_bounded_keys(scores: Tile, value: Tile, by_two: Tile, total: Tile, acc: Tile) -> tuple[Tile, Tile]:
-    """The same of scores of which no sum of powers overflows: they need no top."""
+    """The same for scores whose powers cannot overflow: no maximum is needed. Returns the new total and acc."""
     weights = ct.exp2(scores * by_two, ftz=True)
     total = total + ct.reduce_sum(weights, 1).reshape(total.shape)
     return total, ct.mma(weights.astype(value.dtype), value, acc)
 
 
 def hide(scores: Tile, j: int, since: Tile | None, seen: Tile | None) -> Tile:
-    """The scores of tile `j` of keys, but for those that a row does not see: ahead of `since`, or from `seen` on."""
+    """The scores of tile `j` of keys; HIDDEN for keys that a row does not see: before `since`, or from `seen` on."""
     keys = ct.iota((scores.shape[1],)).reshape((1, scores.shape[1])) + j * scores.shape[1]
     if since is None:
         return scores if seen is None else ct.select(keys < seen, scores, HIDDEN)
@@ -56,8 +56,8 @@ def attention(
 ):
     """o = softmax(scale * q @ k^T) @ v for each head, of tensors (heads, rows, width) and tiles (1, BM, width).
 
-    Causal, the last row of q sees every key, and each row before it one key less; of a window, the last WINDOW of them.
-    Scores x are capped to CAP * tanh(x / CAP), where CAP is not 0.
+    With CAUSAL, the last row of q sees every key, each row before it one key less, and with WINDOW the last WINDOW of
+    these. If CAP is not 0, scores x are capped to CAP * tanh(x / CAP).
     """
     _, BM, D = o.shape
     h, i, _ = ct.get_tile_block_id()
@@ -77,8 +77,8 @@ def attention(
             since = limit - WINDOW
             first = max(last + 1 - WINDOW, 0) // BN
             part = min(max(last + BM - WINDOW + BN - 1, 0) // BN, end)
-    limits = None if WINDOW >= BM + BN else seen  # of keys that a tile's last row sees no more, its first one sees all
-    for j in range(first, part):  # keys that not every row sees any more
+    limits = None if WINDOW >= BM + BN else seen  # in a wide window no tile of keys needs both masks
+    for j in range(first, part):  # keys that only earlier rows of the tile still see
         key = ct.load_tile(k, (1, BN, D), (g, j, 0)).reshape((BN, D)).transpose()
         scores = ct.mma(rows, key, ct.constant(0, (BM, BN), f32))
         scores = hide(ct.tanh(scores * part_of_cap) if CAP else scores, j, since, limits)
@@ -96,7 +96,7 @@ def attention(
             total, acc = add_bounded_keys(scores, value, by_two, total, acc)
         else:
             top, total, acc = add_keys(scores, value, by_two, top, total, acc)
-    for j in range(max(part, whole), end):  # keys that not every row sees yet
+    for j in range(max(part, whole), end):  # keys that not every row sees
         key = ct.load_tile(k, (1, BN, D), (g, j, 0)).reshape((BN, D)).transpose()
         scores = ct.mma(rows, key, ct.constant(0, (BM, BN), f32))
         scores = hide(ct.tanh(scores * part_of_cap) if CAP else scores, j, None, seen)
@@ -109,10 +109,10 @@ def attention(
 
 
 def tile_of(width: int, rows: int, *, causal: bool) -> tuple[int, int]:
-    """Rows and keys of a tile, for heads of this width.
+    """Rows and keys of a tile, for heads of this width, as many as fit the registers of a thread block.
 
-    What a thread block holds at a time: of 64 wide heads three warpgroups have registers, which take turns; of 256 wide
-    ones two with half as many keys. What each brings on an H200 stands in docs/benchmarks/loops.
+    With heads of width 64 three warpgroups fit, with width 256 two with half as many keys. docs/benchmarks/loops has
+    the speed of each on an H200.
     """
     if width > 128:
         return 128, 64
@@ -137,11 +137,10 @@ def attend(
         k, v: keys and values of shape (heads, keys, width), of q's dtype; they may have fewer heads, each of which
             several heads of q share.
         out: where the result goes, of q's shape and dtype; a new tensor by default.
-        causal: whether a row sees keys up to its own place alone, counted from the end.
-        window: how many keys a row sees, its own place the last; 0 for all. Causal alone.
-        capped: to what scores x are capped, as capped * tanh(x / capped), by a GPU within 2**-11; 0 for nothing.
-        tile: rows and keys of a tile, by default as `tile_of` chooses; a GPU with warpgroup products wants a multiple
-            of 64 rows.
+        causal: whether a row sees only the keys up to its own position; the last row has the position of the last key.
+        window: how many keys a row sees, the last at its own position; 0 for all. Only with `causal`.
+        capped: scores x become capped * tanh(x / capped), on a GPU within 2**-11; 0 for no cap.
+        tile: rows and keys of a tile, by default as `tile_of` chooses; `wgmma` (Hopper) needs a multiple of 64 rows.
 
     Raises:
         ValueError: heads do not divide among those of k and v, or a window is not causal.
@@ -160,7 +159,7 @@ def attend(
     rows, keys = tile_of(q.shape[2], q.shape[1], causal=causal) if tile is None else tile
     tiles = o.partition((1, rows, q.shape[2]))
     op = attention(tiles, q, k, v, scale, BN=keys, CAUSAL=int(causal), WINDOW=window, CAP=capped)
-    if capped:  # one instruction for each score, of the unit that has their powers too, in place of some twenty
+    if capped:  # `tanh.approx`: one instruction for each score in place of some twenty
         op = op.compile_options(CompileOptions(fast_math=("tanh",)))
     return op.first().unpartition()
 
@@ -185,7 +184,7 @@ def reference(problem: Problem) -> Arrays:
 
 
 def attention_of(q: Array, k: Array, v: Array, *, causal: bool, window: int = 0, capped: int = 0) -> Array:
-    """The same by NumPy; causal, a row sees the keys up to its own place, counted from the end; or a window of them."""
+    """The attention of `attend` by NumPy, for arrays of shape (heads, rows or keys, width)."""
     k, v = (np.repeat(each, q.shape[0] // k.shape[0], axis=0) for each in (k, v))
     scores = q @ k.transpose(0, 2, 1) / math.sqrt(q.shape[2])
     scores = capped * np.tanh(scores / capped) if capped else scores

@@ -1,4 +1,4 @@
-"""The gradients of attention, from that of its result and without its matrix of scores (FlashAttention-2)."""
+"""The gradients of attention, without its matrix of scores (FlashAttention-2)."""
 
 import math
 from typing import Any
@@ -16,7 +16,7 @@ LOG2_E = 1.4426950408889634
 
 @ct.entry
 def row_terms(delta: Mut, top: Mut, do: Tensor, o: Tensor, lse: Tensor, *, D: Const):
-    """Of each row of o: delta, the sum of do * o; and top, with which 2 ** (log2(e) * score - top) is a weight."""
+    """For each row: delta = sum(do * o), and top = log2(e) * lse, so that 2 ** (log2(e) * score - top) is a weight."""
     _, BM = delta.shape
     h, i, _ = ct.get_tile_block_id()
     product = ct.load_tile(do, (1, BM, D), (h, i, 0)).astype(f32) * ct.load_tile(o, (1, BM, D), (h, i, 0)).astype(f32)
@@ -30,7 +30,7 @@ def tile_of(x: Tensor, rows: int, width: int, h: int, i: int) -> Tile:
 
 
 def weigh(scores: Tile, by_two: Tile, top: Tile, seen: Tile | None) -> Tile:
-    """The weights that the forward had; 0 for keys that a row does not see."""
+    """The weights of the forward pass, 2 ** (by_two * scores - top); 0 for keys that a row does not see."""
     shape = scores.shape
     weights = ct.exp2(ct.fma(scores, ct.broadcast(by_two, shape), ct.broadcast(-top, shape)), ftz=True)
     return weights if seen is None else ct.select(seen, weights, 0.0)
@@ -40,7 +40,7 @@ def add_rows(
     by_v: Tile, key: Tile, value: Tile, rows: Tile, d_rows: Tile, by_two: Tile, top: Tensor, delta: Tensor, at: Index,
     seen: Tile | None,
 ) -> tuple[Tile, Tile]:  # fmt: skip
-    """The gradients of some scores, a row of them for each key, and by_v with what these rows add to it."""
+    """The gradients of the scores of a tile, of shape (keys, rows), and dv's sum `by_v` with the tile's part added."""
     BN, BM = key.shape[0], rows.shape[0]
     none = ct.constant(0, (BN, BM), f32)
     scores, d_weights = ct.mma(key, rows.transpose(), none), ct.mma(value, d_rows.transpose(), none)
@@ -54,7 +54,7 @@ def attention_dk_dv(
     dk: Mut, dv: Mut, q: Tensor, k: Tensor, v: Tensor, do: Tensor, top: Tensor, delta: Tensor, scale: f32, *,
     BM: Const = 64, CAUSAL: Const = 0, GROUP: Const = 1,
 ):  # fmt: skip
-    """dk and dv, tile by tile of keys, of all rows that see them."""
+    """dk and dv: a tile block has a tile of keys, and loops over the rows that see them."""
     _, BN, D = dk.shape
     h, j, _ = ct.get_tile_block_id()
     key, value, by_two = tile_of(k, BN, D, h, j), tile_of(v, BN, D, h, j), scale * LOG2_E
@@ -82,7 +82,7 @@ def attention_dq(
     dq: Mut, q: Tensor, k: Tensor, v: Tensor, do: Tensor, top: Tensor, delta: Tensor, scale: f32, *,
     BN: Const = 64, CAUSAL: Const = 0, GROUP: Const = 1,
 ):  # fmt: skip
-    """dq, tile by tile of rows, of all keys that these see."""
+    """dq: a tile block has a tile of rows, and loops over the keys that these see."""
     _, BM, D = dq.shape
     h, i, _ = ct.get_tile_block_id()
     rows, d_rows, none = tile_of(q, BM, D, h, i), tile_of(do, BM, D, h, i), ct.constant(0, (BM, BN), f32)
@@ -112,7 +112,7 @@ def attention_gradients(
     dk: Mut, dv: Mut, dq: Mut, q: Tensor, k: Tensor, v: Tensor, do: Tensor, top: Tensor, delta: Tensor, scale: f32, *,
     BM: Const = 64, CAUSAL: Const = 0, GROUP: Const = 1,
 ):  # fmt: skip
-    """As `attention_dk_dv`, and adds to dq, whole tensor that it is, without the scale: in no certain order."""
+    """As `attention_dk_dv`, and adds dq without the scale to the whole tensor `dq`, in an order that varies."""
     _, BN, D = dk.shape
     h, j, _ = ct.get_tile_block_id()
     key, value, by_two = tile_of(k, BN, D, h, j), tile_of(v, BN, D, h, j), scale * LOG2_E
@@ -164,14 +164,14 @@ def attend_backward(
 
     Args:
         do: the gradient of `o`; all tensors are lent to the op.
-        q, k, v, o: what `kernels.attention` was given, and what it made: (heads, rows, width). A head of k and v may
-            belong to several heads of q, one after the other.
-        lse: of each row of scores, the logarithm of the sum of their powers of e: (heads, rows), f32.
+        q, k, v, o: operands and result of `kernels.attention`, of shape (heads, rows, width). A head of k and v may
+            belong to several consecutive heads of q.
+        lse: the logarithm of the sum of exp(score) of each row: (heads, rows), f32.
         out: where dq, dk and dv go; new tensors by default.
-        causal: whether a row sees keys up to its own place alone, counted from the end.
-        repeats: whether the same inputs give the same bits. If not, two of seven products are saved: what each tile of
-            keys adds to dq is added up in memory, in f32 and in the order in which the tiles come to it.
-        rows, keys, step: of a tile of dq, of one of dk and dv, and of the tiles that both go through.
+        causal: whether a row sees only the keys up to its own position; the last row has the position of the last key.
+        repeats: whether the same inputs give the same bits. If not, two of seven products are saved: each tile of keys
+            adds its part of dq in memory, in f32, in an order that varies.
+        rows, keys, step: rows of a tile of dq, keys of a tile of dk and dv, and rows or keys of the tiles looped over.
     """
     dq, dk, dv = out or tuple(api.empty(x.shape, x.dtype) for x in (q, k, v))
     heads, count, width = q.shape
@@ -188,7 +188,8 @@ def attend_backward(
         return zip(by_keys, by_rows).map(lambda two: tuple(x.unpartition() for x in (two[1][0], *two[0][:2])))
 
     def as_they_come(operands: tuple[Any, ...]) -> DeviceOp[Tensors]:
-        # A tile block is one of keys. It is given as many rows of the sums, though it adds to all of them.
+        # The grid is that of the tiles of keys, so the partition of the sums has as many tiles; the kernel adds to all
+        # rows, whichever tile is its own.
         share = -(-count // (tiles * step)) * step
         sums = api.zeros((heads, tiles * share, width), f32)
         outputs = dk.partition((1, keys, width)), dv.partition((1, keys, width))
@@ -213,7 +214,7 @@ def reference(problem: Problem) -> Arrays:
 
 
 def gradients_of(do: Array, q: Array, k: Array, v: Array, *, causal: bool) -> Arrays:
-    """The same by NumPy; causal, a row sees the keys up to its own place, counted from the end."""
+    """dq, dk and dv by NumPy; the arguments are those of `attend_backward`."""
     group, scale = q.shape[0] // k.shape[0], 1 / math.sqrt(q.shape[2])
     k, v = k.repeat(group, 0), v.repeat(group, 0)
     weights, _ = weights_of(q, k, causal=causal)
@@ -224,7 +225,7 @@ def gradients_of(do: Array, q: Array, k: Array, v: Array, *, causal: bool) -> Ar
 
 
 def weights_of(q: Array, k: Array, *, causal: bool) -> tuple[Array, Array]:
-    """The weights of each row, and the logarithm of the sum of its scores' powers."""
+    """The weights of each row, and the logarithm of the sum of exp(score), by NumPy."""
     scores = q @ k.transpose(0, 2, 1) / math.sqrt(q.shape[2])
     if causal:
         rows, keys = scores.shape[1:]

@@ -1,4 +1,4 @@
-"""Convolution as a product: of each filter's place, the pixels that it sees there with its matrix of channels."""
+"""Convolution as products: for each place (r, s) of a filter, the pixels there times its matrix of channels."""
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from kernels.example import Arrays, Case, Example, Problem, Tensors
 def convolution(z: Mut, x: Tensor, w: Tensor, height: i32, *, BK: Const = 64):
     """z = the sum of x[image, row + r, column + s] @ w[r, s] over all places (r, s) of a filter.
 
-    x is (images, rows, columns, channels), with the border that a filter sees; z is (images * height, width, filters).
+    x is (images, rows, columns, channels), with a border as wide as the filters need; z is (images * height, width,
+    filters).
     """
     rows, columns, BN = z.shape
     i, j, n = ct.get_tile_block_id()
@@ -62,7 +63,7 @@ def _launch(case: Case, outputs: Tensors, inputs: Tensors) -> DeviceOp[Tensors]:
 
 
 def reference(problem: Problem) -> Arrays:
-    """Return the same in float64."""
+    """Return the expected result in float64."""
     x, w = (array.astype(np.float64) for array in problem.inputs)
     height, width = x.shape[1] - w.shape[0] + 1, x.shape[2] - w.shape[1] + 1
     places = np.ndindex(*w.shape[:2])

@@ -1,4 +1,4 @@
-"""Attention of few rows over many keys, as when text is generated: the keys are split, and their shares combined."""
+"""Attention of few rows over many keys, as in text generation: keys are split in parts, whose results are combined."""
 
 import math
 from functools import partial
@@ -13,13 +13,13 @@ from kernels.attention import HIDDEN, LOG2_E, LOW, add_keys, attention_of
 from kernels.example import Arrays, Case, Example, Problem, Tensors
 
 MAX_PARTS = 256
-"""Of keys: what they come to is read again."""
+"""The most parts of the keys: `combine` reads the results of all parts again."""
 START = 2
-"""Tiles of keys that a thread block could read until the first of a part has arrived, and its result is written."""
+"""Fixed cost of a part, in tiles of keys: the wait for the first tile, and the writing of the result."""
 
 
 def share(acc: Tile, total: Tile) -> Tile:
-    """A part's result; of a part without keys, which weighs nothing, zeros."""
+    """A part's result, acc / total; zeros for a part without keys."""
     return acc * ct.select(total > 0, 1.0 / total, 0.0)
 
 
@@ -27,8 +27,8 @@ def share(acc: Tile, total: Tile) -> Tile:
 def decode_part(part: Mut, lse: Mut, q: Tensor, k: Tensor, v: Tensor, scale: f32, *, BN: Const = 128):
     """Attention of q (heads, rows, width) over one of several equal parts of the keys k and values v, for each head.
 
-    The result of part s is column s of part (heads, rows, parts * width), of tiles (1, BM, width); what its rows weigh
-    against those of other parts, as a logarithm of base 2, is lse (heads, rows, parts).
+    `part`, of shape (heads, rows, parts * width) in tiles (1, BM, width), gets the result of part s in tile column s.
+    `lse`, of shape (heads, rows, parts), gets the weight of each row in part s, as a logarithm of base 2.
     """
     _, BM, D = part.shape
     h, i, s = ct.get_tile_block_id()
@@ -69,7 +69,7 @@ def decode_paged(
 ):
     """As `decode_part`, for keys and values in pages (page, head, BN, width), of sequences with HEADS heads each.
 
-    Sequence b has counts[b] keys; pages[b, j] says which page has those from j * BN on.
+    Sequence b has counts[b] keys; pages[b, j] is the number of the page that has its keys from j * BN on.
     """
     _, BM, D = part.shape
     h, i, s = ct.get_tile_block_id()
@@ -100,7 +100,7 @@ def decode_paged(
 
 @ct.entry
 def combine(o: Mut, part: Tensor, lse: Tensor, *, PARTS: Const):
-    """o = the parts' results by their weights, of tiles (1, 1, width)."""
+    """o = the mean of the parts' results, weighted by 2 ** lse, in tiles (1, 1, width)."""
     D = o.shape[2]
     h, i, _ = ct.get_tile_block_id()
     weights = ct.load_tile(lse, (1, 1, PARTS), (h, i, 0)).reshape((PARTS, 1))
@@ -111,9 +111,14 @@ def combine(o: Mut, part: Tensor, lse: Tensor, *, PARTS: Const):
 
 
 def parts_of(heads: int, tiles: int, units: int) -> int:
-    """Into how many parts to split the keys of each head, `tiles` tiles, so that so many multiprocessors end together.
+    """The number of parts into which to split the keys of each head.
 
-    A part takes as long as its tiles, and a start of some: the fewest rounds of the fewest tiles win.
+    A part costs its tiles and START. All parts of all heads run in waves of `units`; the least total time wins.
+
+    Args:
+        heads: heads, each with its own parts.
+        tiles: tiles of keys of a head.
+        units: multiprocessors of the device.
 
     Example:
         >>> parts_of(8, 1024, 132), parts_of(64, 128, 132), parts_of(1000, 128, 132), parts_of(1, 3, 132)
@@ -132,13 +137,13 @@ def decode(
     """Return the op that yields the attention of `q` over `k` and `v`, with the scale 1 / sqrt(width).
 
     Args:
-        q: queries of shape (heads, rows, width), f16 or bf16; lent to the op. Queries of several heads that share keys
-            and values, of one place in the text, are rows of one head here.
+        q: queries of shape (heads, rows, width), f16 or bf16; lent to the op. If several heads share keys and values,
+            pass their queries of one position as rows of one head.
         k, v: keys and values of shape (heads, keys, width), of q's dtype.
         out: where the result goes, of q's shape and dtype; a new tensor by default.
-        parts: into which the keys are split, so that heads * parts tile blocks keep all multiprocessors at work; 0
+        parts: parts into which the keys are split, so that heads * parts tile blocks keep all multiprocessors busy; 0
             leaves it to `parts_of`.
-        rows, keys: of a tile.
+        rows, keys: extents of a tile.
 
     Example:
         >>> one = api.ones((1, 4, 16), f16).sync()
@@ -170,11 +175,12 @@ def decode_of_pages(
     Args:
         q: queries of shape (sequences * heads, rows, width), f16 or bf16; lent to the op.
         k, v: pages of shape (pages, heads, keys, width), of q's dtype.
-        pages: i32 of shape (sequences, most pages): those of each sequence, in order.
-        counts: i32: the keys of each sequence, at least one.
+        pages: i32 of shape (sequences, maximum of pages): the numbers of each sequence's pages, in order.
+        counts: i32 of shape (sequences,): the number of keys of each sequence, at least one.
         out: where the result goes, of q's shape and dtype; a new tensor by default.
-        parts: into which the keys of each sequence are split; 0 leaves it to `parts_of`, by the longest there may be.
-        rows: of a tile.
+        parts: parts into which the keys of each sequence are split; 0 leaves it to `parts_of`, for the longest
+            sequence that `pages` can hold.
+        rows: rows of a tile.
 
     Example:
         >>> q, page = api.ones((2, 4, 16), f16).sync(), api.ones((3, 2, 16, 16), f16).sync()
@@ -193,7 +199,7 @@ def decode_of_pages(
 
 
 def _combined(o: Any, parts: int, done: Any) -> DeviceOp[Any]:
-    """The parts' results together."""
+    """The op that combines the parts' results into `o`."""
     shares, weights = done[0].unpartition(), done[1].unpartition()
     return combine(o, shares, weights, PARTS=parts)
 

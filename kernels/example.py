@@ -1,7 +1,8 @@
-"""What the kernels of this folder have in common: cases, problems, and how a result is judged.
+"""Shared by the kernels of this folder: cases, problems, and the comparison of results with float64.
 
-Not a test framework and not a timer: it makes random inputs, runs the op, and says how far the result is from the
-same computation in float64. `timing.py` measures, `peers.py` knows NumPy and torch.
+It makes random inputs, runs the op, and computes how far the result is from the same computation in float64. It
+measures no time: `benchmarks/kernels/timing.py` does that, and `benchmarks/kernels/peers.py` has NumPy's and torch's
+versions.
 """
 
 import argparse
@@ -28,7 +29,7 @@ class Case:
     """One problem size.
 
     Attributes:
-        shape: the extents that define the problem; each kernel says which.
+        shape: the extents that define the problem; their meaning depends on the kernel (see its `_problem`).
         dtype: the element type of the tensors.
         tile: the shape of the output's partition; None leaves it to the host function.
     """
@@ -52,7 +53,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Problem:
-    """Host arrays: what goes in, and what the outputs hold before (poison, or the input of an in-place kernel)."""
+    """Host arrays: the inputs, and the outputs' first contents (poison, or the input of an in-place kernel)."""
 
     outputs: Arrays
     inputs: Arrays
@@ -60,7 +61,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Example:
-    """A kernel with all that is needed to run, judge and time it.
+    """A kernel with everything to run it, to check its results and to time it.
 
     Attributes:
         name: the kernel's name.
@@ -68,7 +69,7 @@ class Example:
         launch: the op that computes a case; yields the output tensors.
         reference: the same results by NumPy, in float64.
         nbytes: bytes read and written when each operand is touched once.
-        flops: floating-point operations; 0 where bandwidth is what counts.
+        flops: floating-point operations; 0 if memory bandwidth limits the kernel.
         cases: small and awkward sizes, which the tests run on every backend.
     """
 
@@ -89,7 +90,7 @@ class Example:
         """Run a case on random inputs; return the largest error, relative to the largest element.
 
         Raises:
-            AssertionError: the error is over what the dtype allows, or something is NaN.
+            AssertionError: the error is larger than `TOLERANCE` of the dtype, or an element is NaN.
         """
         problem = self.problem(case, np.random.default_rng(seed))
         return self.judge(case, self.run(case, problem), self.reference(problem))
@@ -115,7 +116,7 @@ class Example:
 
 
 def product_flops(case: Case) -> int:
-    """Operations of a product of (m, k) by (k, n), a product and a sum each counted; the case begins with m, n, k."""
+    """Multiplications and additions of a product of (m, k) by (k, n); a case's shape begins with m, n, k."""
     m, n, k, *_ = case.shape
     return 2 * m * n * k
 
@@ -126,7 +127,7 @@ def to_device(arrays: Arrays) -> Tensors:
 
 
 def to_host(tensors: Tensors) -> Arrays:
-    """Copy tensors to the host, shaped."""
+    """Copy tensors to host arrays of their shapes."""
     return tuple(tensor.to_numpy().sync() for tensor in tensors)
 
 
@@ -136,10 +137,10 @@ def relative_error(result: Array, expected: Array) -> float:
         raise AssertionError(f"wrong shape: {result.shape}, expected {expected.shape}")
     error, scale = 0.0, np.finfo(np.float64).tiny
     actual, right = result.reshape(-1), expected.reshape(-1)
-    for start in range(0, actual.size, AT_ONCE):  # what fits a cache: some are of gigabytes
+    for start in range(0, actual.size, AT_ONCE):  # in parts that fit a cache: some results have gigabytes
         part = right[start : start + AT_ONCE].astype(np.float64)
         difference = np.subtract(actual[start : start + AT_ONCE], part, dtype=np.float64)
-        error = np.maximum(error, np.max(np.abs(difference, out=difference)))  # of which NaN is the largest
+        error = np.maximum(error, np.max(np.abs(difference, out=difference)))  # np.maximum returns NaN if either is NaN
         scale = np.maximum(scale, np.max(np.abs(part, out=part)))
     return float(error) / float(scale)
 

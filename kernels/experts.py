@@ -1,4 +1,4 @@
-"""Products of experts: each tile of rows with the matrix of its own expert, which a list in memory says."""
+"""Products of experts: each tile of rows is multiplied by the matrix of its expert, from a list in memory."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from kernels.example import Arrays, Case, Example, Problem, Tensors, product_flo
 
 @ct.entry
 def experts(z: Mut, x: Tensor, w: Tensor, expert: Tensor, *, BK: Const = 64):
-    """z = x @ w[e] for each tile of rows, whose `e` the list `expert` holds; no such expert multiplies by zero."""
+    """z = x @ w[e] for each tile of rows, with `e` from the list `expert`; an `e` out of range gives zeros."""
     BM, BN = z.shape
     i, j, _ = ct.get_tile_block_id()
     e = ct.load_tile(expert, (1,), (i,)).reshape(())
@@ -23,7 +23,7 @@ def experts(z: Mut, x: Tensor, w: Tensor, expert: Tensor, *, BK: Const = 64):
 
 @ct.entry
 def chosen_rows(z: Mut, x: Tensor, rows: Tensor):
-    """z = x[rows], of tiles of one row; zeros where there is no such row."""
+    """z = x[rows], in tiles of one row; a row number out of range gives zeros."""
     i, j, _ = ct.get_tile_block_id()
     row = ct.load_tile(rows, (1,), (i,)).reshape(())
     z.store(ct.load_tile(x, z.shape, (row, j)))
@@ -45,11 +45,11 @@ def grouped(
     """Return the op that yields the product of each tile of x's rows with the matrix of its expert.
 
     Args:
-        x: rows of shape (m, k), f16 or bf16, each expert's padded to whole tiles; lent to the op.
+        x: tensor of shape (m, k), f16 or bf16, the rows of each expert padded to whole tiles; lent to the op.
         w: the experts' matrices, of shape (experts, k, n) and x's dtype.
-        expert: of each tile of rows, i32.
-        rows: of x, i32: those that are multiplied, in their order; each one once by default. They are copied first,
-            which takes as long as to read and write them.
+        expert: the number of the expert of each tile of rows, i32.
+        rows: numbers of the rows of x to multiply, i32, in the order of the result; all rows of x by default. They are
+            copied first, which costs the time to read and write them.
         out: where the result goes, of shape (m, n); a new tensor by default.
         tile: rows and columns of a tile.
 
@@ -86,9 +86,9 @@ def _launch(case: Case, outputs: Tensors, inputs: Tensors) -> DeviceOp[Tensors]:
 
 
 def reference(problem: Problem) -> Arrays:
-    """Return the same in float64."""
+    """Return the expected result in float64."""
     x, w, expert = problem.inputs
-    rows = 1 << (-(-x.shape[0] // expert.size) - 1).bit_length()  # of a tile: a power of two
+    rows = 1 << (-(-x.shape[0] // expert.size) - 1).bit_length()  # rows of a tile, which is a power of two
     tiles = [x[i * rows : (i + 1) * rows].astype(np.float64) @ w[e].astype(np.float64) for i, e in enumerate(expert)]
     return (np.concatenate(tiles),)
 

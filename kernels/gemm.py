@@ -37,19 +37,19 @@ def matmul(
     depth: int | None = None,
     options: ct.CompileOptions | None = None,
 ) -> DeviceOp[ct.Tensor]:
-    """Return the op that yields `activation(x @ y + bias) + residual`; what is not given is left out.
+    """Return the op that yields `activation(x @ y + bias) + residual`; omitted parts are left out.
 
     Args:
         x: float16, bfloat16, float32 or 8-bit float tensor of shape (m, k), contiguous along one of its axes; lent.
-        y: tensor of shape (k, n) and x's dtype; a transposed view of one of shape (n, k) is as good. Lent.
+        y: tensor of shape (k, n) and x's dtype; it may be a transposed view of a tensor of shape (n, k). Lent.
         out: where the result goes, of shape (m, n); a new tensor of x's dtype by default, of bfloat16 for 8-bit floats.
         bias: a tensor of shape (n,), added to each row; lent.
         activation: "relu", "gelu" (by tanh), "silu" or "none".
         residual: a tensor of shape (m, n), added at the end; lent.
-        use_fast_acc: leave sums of 8-bit floats to the tensor cores, which on Hopper keep about 14 bits of them.
-        tile: rows and columns of the result per tile block; what `gemm_choice` finds best by default.
-        depth: columns of x per step; likewise.
-        options: hints for the compiler; those that go with the tile by default.
+        use_fast_acc: leave the sums of 8-bit floats to the tensor cores, which on Hopper keep about 14 bits of a sum.
+        tile: rows and columns of the result per tile block; by default as `gemm_choice` chooses.
+        depth: columns of x per step; by default as `gemm_choice` chooses.
+        options: hints for the compiler; by default those of the chosen tile, and none with a given `tile`.
 
     Raises:
         ValueError: the shapes do not fit, or there is no such activation.
@@ -84,7 +84,7 @@ def matmul(
             "ACTIVATION": ACTIVATIONS[activation],
             "FAST_ACC": int(use_fast_acc),
         }
-        # What the flags leave out is not read, so that any tensor may stand there.
+        # A part that its flag leaves out is not read, so any tensor may take its place.
         op = gemm_fused(part, x, y, y if bias is None else bias, y if residual is None else residual, BK=step, **flags)
     if options is None and tile is None:
         options = cut.options
@@ -103,17 +103,17 @@ def facts_of(
     fast: bool = False,
     alone: bool = True,
 ) -> Facts:
-    """What `choose` is told of a product's tensors, and of what follows it."""
+    """Facts for `choose` about a product's tensors and its epilogue."""
     lie = how_they_lie(x, y)
-    in_pieces = x.device.arch == "sm_90a" and lie != "otherwise"  # columns are done with one piece after the other
+    in_pieces = x.device.arch == "sm_90a" and lie != "otherwise"  # the epilogue is done some columns at a time
     held = 2 if residual and not in_pieces else 1
     if lie.endswith("across") and x.dtype.bits == 8 and (bias or residual):
-        held = 3  # sums that lie so are not
+        held = 3  # here the epilogue is done for the whole tile at once
     return {"held": held, "lie": lie, "halves": may_be_halved(x, y, out), "fast": fast, "three": alone}
 
 
 class _Cut(NamedTuple):
-    """The result of a product, and how the product is cut."""
+    """Shape and dtype of a product's result, and the tile that the product is cut into."""
 
     shape: tuple[int, int]
     dtype: type[ct.DType]
@@ -123,7 +123,7 @@ class _Cut(NamedTuple):
 
 
 _MAX_CUTS = 1024
-"""Products whose cut is remembered: a launch on the GPU takes less time than the choice."""
+"""Kinds of products whose cut is remembered, because choosing takes longer than a launch on a GPU."""
 
 _cuts: dict[tuple[Any, ...], _Cut] = {}
 
@@ -132,10 +132,10 @@ _NOTHING = False, False, False
 
 
 def _cut(key: tuple[Any, ...], x: ct.Tensor, y: ct.Tensor, out: ct.Tensor | None) -> _Cut:
-    """Choose how a product is cut, and remember it.
+    """Choose the tile of a product, and remember it.
 
     Args:
-        key: the facts of the tensors, those of the device, and what follows the product.
+        key: the facts of the tensors, those of the device, and the epilogue.
         x, y, out: as for `matmul`.
 
     Raises:
@@ -192,7 +192,7 @@ CASES = (
     Case((200, 170, 100), tile=(96, 80, 48)),  # tiles that are no powers of two
     Case((256, 128, 320), f16, tile=(128, 128, 32)),
     Case((257, 127, 319), bf16, tile=(64, 64, 32)),
-    Case((5, 192, 4096), bf16, tile=(16, 64, 64)),  # few rows, and on a GPU turns that are divided
+    Case((5, 192, 4096), bf16, tile=(16, 64, 64)),  # few rows; on a GPU this uses split-K
 )
 
 EXAMPLE = Example(

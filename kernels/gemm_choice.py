@@ -1,6 +1,7 @@
-"""Which tile a matrix product is cut into, when nobody says: the one that a model of the device finds the fastest.
+"""The default tile of a matrix product: the fastest one by a model of the device.
 
-`gemm_model.py` has the model; here is which devices, element types and layouts it speaks of, and what others get.
+`gemm_model.py` has the model. This file says for which devices, element types and layouts it is used, and which tiles
+the others get.
 """
 
 from __future__ import annotations
@@ -13,39 +14,41 @@ from cutile import DType, Tensor, bf16, f8e4m3fn, f8e5m2, f16, f32, i8, tf32, u8
 from kernels.gemm_model import AMPERE, HOPPER, ROWS, Chip, Choice, best, candidates
 
 EXACT = {(128, 128): 2.8e-6, (64, 128): 1.5e-6, (128, 64): 1.5e-6, (64, 64): 0.85e-6, (32, 64): 0.6e-6}
-"""f32 on an H200, by fused multiply-adds: seconds of a step of 32 with a tile, as measured."""
+"""f32 by fused multiply-adds: measured seconds of a step of 32 of K, for each tile (rows, columns), on an H200."""
 
 DEEP_K, DEEP = 6144, 64
-"""Steps of f32 tiles of 128 x 128 from so much of K on. Of cuBLAS on an H200, beside steps of 32: 0.978 and 0.964,
-again 0.968 and 0.958, at 8192 cubed, by rows. Of steps of 32: 0.986 at 2048, 0.997 at 3072, 0.992 at 4096, 1.015 at
-6144, 1.014 at 8192; where the right operand lies along K 0.951 to 0.977."""
+"""From DEEP_K of K on, f32 tiles of 128 x 128 take steps of DEEP in place of 32. Measured on an H200: at 8192 cubed,
+row-major, 0.978 of cuBLAS in place of 0.964, and again 0.968 in place of 0.958. Relative to steps of 32: 0.986 at 2048,
+0.997 at 3072, 0.992 at 4096, 1.015 at 6144, 1.014 at 8192; 0.951 to 0.977 if the right operand lies along K."""
 
 Lie = Literal["along", "left across", "right across", "both across", "otherwise"]
+"""How both operands lie (see `how_they_lie`)."""
 
 HOST = Choice(256, 512, 256)
-"""One call of a BLAS per tile block."""
+"""On the CPU: each step is one call of a BLAS."""
 
 PLAIN = Choice(128, 128, 32)
-"""f32 and f64 on a GPU, without tensor cores or with those of single warps."""
+"""f32 and f64 on a GPU, by fused multiply-adds or by `mma.sync`."""
 
 BYTES = Choice(128, 128, 64)
-"""8 bits, by tensor cores of single warps."""
+"""8 bits, by `mma.sync`."""
 
 ROUNDED: dict[Lie, Choice] = {"along": Choice(128, 64, 32)}
-"""tf32 on sm_80, by the tensor cores of single warps: what is rounded in registers finds room beside the sums there."""
+"""tf32 on sm_80, by `mma.sync`: operands that are rounded in registers fit beside the accumulators of such a tile."""
 ROUNDED_ACROSS = Choice(128, 128, 16)
-"""The same where an operand lies across K."""
+"""The same if an operand lies across K."""
 
 ALONG_K = (i8, u8, f8e4m3fn, f8e5m2, tf32)
-"""What warp groups multiply only where an operand, at least, is contiguous along K."""
+"""Types that `wgmma` is used for only if at least one operand is contiguous along K."""
 
 EIGHTS = (f8e4m3fn, f8e5m2)
+"""The 8-bit floats."""
 MANY = 16
-"""Rounds of tiles from which on products of 8-bit floats gain by loading less: the GPU is at the limit of its power."""
+"""Waves of tiles from which on products of 8-bit floats gain by fewer loads, because the GPU is at its power limit."""
 
 
 class Facts(TypedDict):
-    """What `choose` is told of a product beside its extents."""
+    """Facts for `choose` about a product, in addition to its extents; the arguments of `choose` explain them."""
 
     held: int
     lie: Lie
@@ -75,11 +78,11 @@ def choose(
         dtype: of the operands.
         device: where it runs.
         batch: how many such products.
-        held: tiles of the result's size that a thread holds at once: its sums, and a residual.
+        held: tiles of the result's size that a thread block holds at once: the accumulators, and a residual.
         lie: how the operands lie (see `how_they_lie`).
-        halves: whether halves of a thread block may have tile blocks of their own (see `may_be_halved`).
+        halves: whether the kernel may be ping-pong: each warpgroup has a tile of its own (see `may_be_halved`).
         fast: whether sums of 8-bit floats are left to the tensor cores.
-        three: whether three warpgroups may share a tile, since nothing but a conversion follows the product.
+        three: whether three warpgroups may share a tile, because the epilogue is only a conversion.
 
     Example:
         >>> choose(2048, 2048, 2048, f16, Device.host())
@@ -90,7 +93,7 @@ def choose(
     units = device.properties.multiprocessor_count
     model = _model(dtype, device.arch, held, lie, halves, fast, three)
     if model is not None:
-        turned = model.turned  # what is multiplied is the transpose
+        turned = model.turned  # the product is computed as its transpose
         found = best(*((n, m) if turned else (m, n)), k, model.chip, units, batch=batch, **model.facts)
         if model.paired and -(-m // found.rows) * -(-n // found.columns) * batch >= MANY * units:
             found = _paired(found)
@@ -111,7 +114,7 @@ def every_choice(
     fast: bool = False,
     three: bool = False,
 ) -> list[Choice]:
-    """What `choose` may return on a GPU of an architecture, whatever the extents; arguments as there.
+    """All that `choose` can return on a GPU of an architecture, for any extents; arguments as there.
 
     Example:
         >>> sorted({(each.rows, each.columns) for each in every_choice(f16, "sm_80")})
@@ -121,11 +124,12 @@ def every_choice(
     if model is None:
         tiles = [Choice(*tile, PLAIN.depth) for tile in EXACT] + [replace(PLAIN, depth=DEEP)]
         return tiles if _exact(dtype, arch, lie) else [_by_single_warps(dtype, arch, lie)]
+    # The candidates depend on the extents only by these thresholds of m.
     least = (
         1,
         *(rows + 1 for rows in (*model.chip.few, *model.chip.rows)),
         1 << 20,
-    )  # from so many rows on, others are
+    )
     found = [each for m in least for each in candidates(m, 1 << 13, 1 << 13, model.chip, batch=batch, **model.facts)]
     if model.paired:
         found += [_paired(each) for each in found]
@@ -133,7 +137,7 @@ def every_choice(
 
 
 class _Told(TypedDict):
-    """What `best` is told of a product's operands."""
+    """Keyword arguments of `gemm_model.best` about a product's operands."""
 
     held: int
     bits: int
@@ -144,8 +148,14 @@ class _Told(TypedDict):
 
 @dataclass(frozen=True)
 class _Model:
-    """What the model is asked for a kind of product, whether for its transpose, and whether two thread blocks share the
-    columns that they load where tiles are many."""
+    """How the model is used for a kind of product.
+
+    Attributes:
+        chip: the kind of device.
+        facts: the arguments of `best`.
+        turned: whether the product is computed as its transpose.
+        paired: whether, if there are many tiles, two thread blocks share the columns that they load.
+    """
 
     chip: Chip
     facts: _Told
@@ -154,15 +164,15 @@ class _Model:
 
 
 def _model(dtype: type[DType], arch: str, held: int, lie: Lie, halves: bool, fast: bool, three: bool) -> _Model | None:
-    """None where the model says nothing of such products."""
+    """The use of the model for a kind of product; None if the model does not cover it."""
     hopper = arch == "sm_90a"
     if dtype in (f16, bf16):
-        along = lie in ("along", "right across")  # few rows change places with the columns only where rows are whole
+        along = lie in ("along", "right across")  # a swap of A and B, for few rows, needs a left operand along K
         told: _Told = {"held": held, "bits": 16, "along": along, "halves": halves, "three": three and along}
         return _Model(HOPPER if hopper else AMPERE, told)
     if dtype in ALONG_K and hopper and lie not in ("both across", "otherwise"):
         if dtype in EIGHTS and not fast:
-            held = max(held, 2)  # products of some steps are added up apart from the sums
+            held = max(held, 2)  # partial accumulators, besides the accumulators
         facts: _Told = {"held": held, "bits": dtype.bits, "along": lie == "along", "halves": False, "three": False}
         return _Model(
             HOPPER, facts, turned=lie == "right across", paired=dtype in EIGHTS and not fast and lie == "along"
@@ -171,7 +181,7 @@ def _model(dtype: type[DType], arch: str, held: int, lie: Lie, halves: bool, fas
 
 
 def _paired(tile: Choice) -> Choice:
-    """A tile whose columns two thread blocks load together, where there is nothing else that they share."""
+    """The tile with two thread blocks that share the columns that they load, if they share nothing else."""
     alone = tile.cluster == tile.pieces == 1 and not tile.halved
     return replace(tile, cluster=2) if alone and tile.columns > tile.rows > ROWS else tile
 
@@ -181,20 +191,24 @@ def _turned(tile: Choice) -> Choice:
 
 
 def _by_single_warps(dtype: type[DType], arch: str, lie: Lie) -> Choice:
-    """The tile of products that no model speaks of."""
+    """The tile of products that the model does not cover."""
     if dtype is tf32 and arch.startswith("sm_8"):
         return ROUNDED.get(lie, ROUNDED_ACROSS)
     return BYTES if dtype.bits == 8 else PLAIN
 
 
 def _exact(dtype: type[DType], arch: str, lie: Lie) -> bool:
-    """Whether products are of f32, by fused multiply-adds of specialised warps."""
+    """Whether the product is of f32, by fused multiply-adds in a warp-specialised kernel."""
     return dtype is f32 and arch == "sm_90a" and lie != "otherwise"
 
 
 def how_they_lie(x: Tensor, y: Tensor) -> Lie:
-    """How `x`, (m, k), and `y`, (k, n), lie, where TMA takes the rows of both: both contiguous along K,
-    one of them across, or both; "otherwise" where rows begin at odd places."""
+    """How the operands `x`, of shape (m, k), and `y`, of shape (k, n), lie in memory.
+
+    Returns:
+        "along" if both are contiguous along K, "left across", "right across" or "both across" if these are contiguous
+        along their other axis, "otherwise" if TMA cannot load them: not contiguous, or not aligned to 16 bytes.
+    """
     left, right = x.spec().layout, y.spec().layout
     if not left.alignment == right.alignment == 16:
         return "otherwise"
@@ -206,7 +220,7 @@ def how_they_lie(x: Tensor, y: Tensor) -> Lie:
 
 
 def best_exact(m: int, n: int, k: int, units: int, *, batch: int = 1, lie: Lie = "right across") -> Choice:
-    """The fastest tile for a product of f32 on Hopper, by the seconds that a step takes.
+    """The fastest tile for a product of f32 on Hopper, by the measured seconds of a step.
 
     Example:
         >>> found = best_exact(512, 512, 512, 132)  # 128 by 128 would leave all but 16 multiprocessors idle
@@ -223,8 +237,11 @@ def best_exact(m: int, n: int, k: int, units: int, *, batch: int = 1, lie: Lie =
 
 
 def may_be_halved(x: Tensor, y: Tensor, out: Tensor | None) -> bool:
-    """Whether halves of a thread block may have tile blocks of their own: where TMA loads the operands and
-    stores the result, `out` or a new tensor, and nothing is done to it but a conversion."""
+    """Whether the kernel may be ping-pong: each of two warpgroups has a tile of its own.
+
+    TMA has to load the operands and to store the result, `out` or a new tensor, and the epilogue has to be a
+    conversion.
+    """
     if x.ndim != 2 or how_they_lie(x, y) == "otherwise":
         return False
     if out is None:

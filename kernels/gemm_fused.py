@@ -1,4 +1,4 @@
-"""Matrix product with what often follows it: z = activation(x @ y + bias) + residual, without another pass over z."""
+"""Matrix product with a fused epilogue: z = activation(x @ y + bias) + residual, without another pass over z."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from cutile import Const, Mut, Tensor, f32
 Activation = Literal["none", "relu", "gelu", "silu"]
 
 ACTIVATIONS: Final[dict[Activation, int]] = {"none": 0, "relu": 1, "gelu": 2, "silu": 3}
-"""What the generic ACTIVATION stands for."""
+"""Values of the generic ACTIVATION."""
 
 RELU, GELU, SILU = 1, 2, 3
 LOG2_E = 1.4426950408889634
 GELU_SCALE = 2 * 0.7978845608028654 * LOG2_E
-"""Of GELU by tanh: 0.5 v (1 + tanh(u)) with u = sqrt(2 / pi) (v + 0.044715 v^3) is v / (1 + exp(-2 u)), a power of 2
-and a quotient, both in their fast forms. A tanh would take more instructions, and round small results away."""
+"""GELU by tanh is 0.5 v (1 + tanh(u)) with u = sqrt(2 / pi) (v + 0.044715 v^3). That equals v / (1 + exp(-2 u)): a
+power of 2 and a quotient, both in their fast forms. A tanh would take more instructions, and lose small results."""
 
 
 @ct.entry

@@ -1,10 +1,10 @@
-"""A model of what a matrix product takes on a GPU, cut into tiles: what `gemm_choice` picks tiles by.
+"""A model of the time of a matrix product on a GPU, by which `gemm_choice` picks the tile.
 
-It counts what a thread block does, step by step: the products, at the rate that tensor cores reach with tiles of its
-form; the loads, at its share of what the second-level cache delivers; and at the end the writing of its tile. A device
-runs one such block per multiprocessor, so the blocks of a small product come in few rounds, and a tile that fills the
-last round well is worth more than one that multiplies fast. Where tiles are too few, their steps may be divided.
-Nothing is faster than memory. Not a measurement: kernels are timed by `python -m kernels bench`.
+The model adds up the time of a thread block, step by step: the products, at the rate that tensor cores reach with such
+a tile; the loads, at the block's share of the L2 cache's bandwidth; and at the end the writing of the tile. A device
+runs one such block per multiprocessor. So the blocks of a small product run in few waves, and a tile that fills the
+last wave well can beat one that multiplies faster. If there are too few tiles, split-K divides their steps. No product
+is faster than its memory traffic. The model only estimates; `python -m kernels bench` measures.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from cutile import CompileOptions
 
 @dataclass(frozen=True)
 class Choice:
-    """How a product is cut.
+    """A tile, and how thread blocks share it.
 
     Attributes:
         rows, columns: of the result, per tile block.
         depth: columns of the left operand, per step.
-        seconds: what the model says that the product takes; 0 where it was not asked.
-        cluster: thread blocks that share what they load.
-        pieces: thread blocks that share a tile's steps, as the model expects launches to divide them.
-        halved: whether the two halves of a thread block have tiles of their own: one writes its result while the
-            other multiplies.
+        seconds: the product's time by the model; 0 if it was not computed.
+        cluster: thread blocks of a cluster, which share their loads.
+        pieces: splits of a tile's steps (split-K), as the model expects launches to divide them.
+        halved: whether the kernel is ping-pong: each of two warpgroups has a tile of its own, and one writes its result
+            while the other multiplies.
     """
 
     rows: int
@@ -41,7 +41,7 @@ class Choice:
 
     @property
     def options(self) -> CompileOptions | None:
-        """The hints that go with it, if any."""
+        """The compile options of this choice; None if it needs none."""
         if self.cluster == 1 and not self.halved:
             return None
         return CompileOptions(
@@ -52,27 +52,27 @@ class Choice:
 
 @dataclass(frozen=True)
 class Chip:
-    """What the model knows of a kind of device, per multiprocessor.
+    """Parameters of a kind of device, per multiprocessor unless the line says otherwise.
 
     Attributes:
-        flops: per second, of products of 16 bits; of 8 bits twice as many, of tf32 half.
-        cache_bytes: per second from the second-level cache, when all multiprocessors load.
-        most_cache_bytes: when few do.
-        memory_bytes: per second from the device's memory, of all multiprocessors together.
-        lone_bytes: per second from there, of one.
-        write_bytes: per second, of a block's result.
+        flops: operations per second of 16-bit products; 8-bit products have twice as many, tf32 half.
+        cache_bytes: bytes per second from the L2 cache, when all multiprocessors load.
+        most_cache_bytes: the same when few multiprocessors load.
+        memory_bytes: bytes per second from the device's memory, of all multiprocessors together.
+        lone_bytes: bytes per second from the device's memory, of one multiprocessor.
+        write_bytes: bytes per second of the writing of a block's result.
         fill_s: seconds from a block's begin to its first product.
-        rows, columns: of the tiles that are worth a try.
-        few: rows of tiles for products of no more rows, multiplied with the operands exchanged.
-        depth: of a step of 16-bit operands; as many bytes of others.
+        rows, columns: extents of the tiles that are tried.
+        few: rows of tiles for products of no more rows, which are multiplied with A and B swapped.
+        depth: elements of K in a step of 16-bit operands; other operands have as many bytes.
         sums: registers of a thread for tiles of the result.
-        meet_s: seconds until the sums of several blocks are added up; 0 where steps are not divided.
-        send_bytes: per second, of sums from one block of a cluster to others.
-        nearby_bytes: per second from the second-level cache, of a block of such clusters, of which there are few.
+        meet_s: seconds until the sums of several blocks are added up in a workspace; 0 without split-K.
+        send_bytes: bytes per second of sums from one block of a cluster to others.
+        nearby_bytes: as `most_cache_bytes`, for the blocks of split-K in clusters.
         clustered: blocks that the device holds at once in clusters of 2, of 3, and so on.
         three: rows and columns of a tile that three warpgroups share, for products with no more tiles than
             multiprocessors; 0 for none.
-        halved: the most columns of a tile of 128 rows that half of a thread block can have by itself; 0 for none.
+        halved: the most columns of a ping-pong kernel's tile of 128 rows; 0 for none.
     """
 
     flops: float
@@ -115,39 +115,39 @@ HOPPER = Chip(
     halved=192,
     three=192,
 )
-"""H200, fitted to what was measured there: 64 blocks of 64 x 64 took 3.66 us for a product of 512, 88 of 128 x 96 took
-7.55 us for one of 1024, 64 of 128 x 256 took 27.9 us for one of 2048. A block loads 80 GB/s. At 8192 cubed 21 rounds
-of 128 x 192 took 2 % less than 16 of 128 x 256; at 1024 cubed 64 x 128 took 9 % less than 128 x 64, which loads as
-much. With N = K = 8192, 16 rows took 33.8 us in tiles of 16 x 64 and 51 us in tiles of 64 x 64, of which 48 rows are
-filled with zeros; 128 rows took 36.3 us where two blocks share the columns of 64 x 128, and 44.6 us where they do not.
-Sums of eight blocks met within 3 us in a workspace. In clusters, of 512 x 512 x 8192 six blocks that had 22 steps of
-128 x 128 each took 15.2 us, five 16.1 and four 18.5; three that had 43 of 64 x 128 took 14.1. Where halves of blocks
-have tiles of 128 x 192 of their own, a product of 8192 x 8192 x 512 took 105.0 us, and 119.2 where they share them;
-8192 cubed 3 % less. Of 1536 x 3072 x 8192 128 tiles of 192 x 192 took 102 us, 192 of 128 x 192 took 134."""
+"""H200, fitted to these measurements. 512 cubed by 64 blocks of 64 x 64 took 3.66 us, 1024 cubed by 88 of 128 x 96 took
+7.55 us, 2048 cubed by 64 of 128 x 256 took 27.9 us. A block loads 80 GB/s. At 8192 cubed 21 waves of 128 x 192 took 2 %
+less than 16 of 128 x 256; at 1024 cubed 64 x 128 took 9 % less than 128 x 64, which loads as much. With N = K = 8192,
+16 rows took 33.8 us in tiles of 16 x 64, and 51 us in tiles of 64 x 64, which have 48 rows of zeros; 128 rows took 36.3
+us if two blocks share the columns of 64 x 128, and 44.6 us if they do not. The sums of eight blocks were added in a
+workspace within 3 us. Split-K in clusters: 512 x 512 x 8192 in tiles of 128 x 128 took 15.2 us by six blocks with 22
+steps each, 16.1 by five and 18.5 by four; in tiles of 64 x 128 by three blocks with 43 steps it took 14.1. Ping-pong
+tiles of 128 x 192: 8192 x 8192 x 512 took 105.0 us, and 119.2 us with shared tiles; 8192 cubed took 3 % less. 1536 x
+3072 x 8192 took 102 us by 128 tiles of 192 x 192, and 134 us by 192 of 128 x 192."""
 
 AMPERE = Chip(2.0e12, 30e9, 80e9, 1.5e12, 40e9, 2e-6, (64, 128), (64, 128), 32, 200, 20e9)
-"""A100, with products of single warps."""
+"""A100, with products by `mma.sync`."""
 
 EFFICIENCY = {64: 0.95, 96: 0.96, 128: 0.98, 160: 0.98, 224: 0.98}
-"""Of an instruction by its columns, relative to 256 columns: the left operand is read again for each; columns that are
-no multiple of 64 come in more copies."""
+"""Speed of an instruction by its columns, relative to 256 columns: each instruction reads the left operand again, and
+columns that are no multiple of 64 are loaded by more copies."""
 
 GROUP, ROWS, EIGHT = 128, 64, 8
-"""Threads that share the sums of so many rows; a multiple of which an instruction has columns."""
+"""Threads of a warpgroup; rows of its instruction; its instruction has a multiple of EIGHT columns."""
 HALF_ROWS = 128
-"""Of a tile that half of a thread block has by itself."""
+"""Rows of a ping-pong kernel's tile."""
 MAX_PIECES, MIN_TURNS, MAX_SUMS = 16, 16, 64
-"""Launches divide tiles into up to so many pieces, of so many steps or more; worth it are those of up to so many sums a
-thread, since larger ones leave more multiprocessors idle."""
+"""Split-K in a workspace: the most splits, the fewest steps of a split, and the most sums a thread for which it is
+tried, because larger tiles leave more multiprocessors idle."""
 MAX_NEARBY, MIN_NEARBY, MAX_SENT = 8, 8, 96 * 1024
-"""Pieces up to which their blocks are a cluster, steps of such a piece that the model counts on (launches may divide
-into shorter ones), and bytes that a block of it may be sent."""
+"""Split-K in a cluster: the most splits, the fewest steps of a split that the model assumes (launches may use fewer),
+and the most bytes of sums that are sent to a block."""
 WORTH_DIVIDING = 1.15
-"""How many times as fast a product must be, by the model, for its steps to be divided."""
+"""How many times as fast a product must be with split-K, by the model, for it to be chosen."""
 CACHED = 48e6
-"""Bytes of a right operand up to which blocks find in the cache what others have read."""
+"""Bytes of a right operand that the L2 cache can hold, so that later blocks find there what earlier ones have read."""
 AGAIN = 0.2
-"""Of what two rows of blocks both read, and the cache does not hold: the part that comes from memory twice."""
+"""The part of a larger right operand that is read from memory twice, if there are several rows of blocks."""
 
 
 def candidates(
@@ -163,7 +163,7 @@ def candidates(
     halves: bool = False,
     three: bool = False,
 ) -> Iterator[Choice]:
-    """The tiles that are worth a try; arguments as for `best`."""
+    """The tiles that `best` compares; arguments as there."""
     depth = chip.depth * 16 // bits
     few = [each for each in chip.few if m <= each][:1] if batch == 1 and along else []
     if three and chip.three and not few:
@@ -211,11 +211,11 @@ def best(
         chip: the kind of device.
         units: its multiprocessors.
         batch: how many such products.
-        held: tiles of the result's size that a thread holds at once: its sums, and a residual.
+        held: tiles of the result's size that a thread block holds at once: the accumulators, and a residual.
         bits: of an element of the operands.
-        along: whether operands lie so that they can be multiplied as they are, and exchanged.
-        halves: whether halves of a thread block may have tiles of their own.
-        three: whether three warpgroups may share a tile: 16-bit operands, and nothing but the product.
+        along: whether the operands lie so that A and B can be swapped, loads shared in clusters, and steps divided.
+        halves: whether the kernel may be ping-pong.
+        three: whether three warpgroups may share a tile: 16-bit operands, and an epilogue that is only a conversion.
 
     Example:
         >>> found = best(8192, 8192, 8192, HOPPER, 132)
@@ -232,7 +232,7 @@ def best(
         for choice in candidates(
             m, n, k, chip, batch=batch, held=held, bits=bits, along=along, halves=halves, three=three
         )
-        # Three warpgroups write no result under the next tile's products.
+        # Three warpgroups have no delayed epilogue, so such tiles are taken only if each block has one of them.
         if choice.rows != chip.three or batch * -(-m // choice.rows) * -(-n // choice.columns) <= units
     ]
 
@@ -254,7 +254,7 @@ def predict(m: int, n: int, k: int, tile: Choice, chip: Chip, units: int, *, bat
     pieces = _pieces(tile, blocks, turns, chip, units)
     nearby = 1 < pieces == tile.pieces <= MAX_NEARBY
     busy, rounds = min(blocks * pieces, units), -(-blocks * pieces // units)
-    # A single warp group multiplies half of the time: the other half it waits, and writes; unless it has many steps.
+    # A single warpgroup cannot overlap its waits and its epilogue with products, unless it has many steps.
     efficiency = EFFICIENCY.get(wide, 1.0) * (1.0 if tall >= 128 or nearby else 0.75)
     products = 2 * tall * wide * tile.depth / (chip.flops * 16 / bits * efficiency)
     share = min(chip.nearby_bytes if nearby else chip.most_cache_bytes, chip.cache_bytes * units / busy)
@@ -265,7 +265,7 @@ def predict(m: int, n: int, k: int, tile: Choice, chip: Chip, units: int, *, bat
     if k * n * size > CACHED and rows > tile.cluster:
         read += AGAIN * k * n
     memory = batch * (read * size + m * n * written) / min(chip.memory_bytes, busy * chip.lone_bytes)
-    writes = 2 if tile.halved else rounds  # half of a block writes while the other multiplies, but for the last tile
+    writes = 2 if tile.halved else rounds  # one warpgroup writes while the other multiplies, except for the last tiles
     write = writes * tile.rows * tile.columns * written / chip.write_bytes
     meet, sums = 0.0, tall * wide * 4
     if pieces > 1:
@@ -274,7 +274,7 @@ def predict(m: int, n: int, k: int, tile: Choice, chip: Chip, units: int, *, bat
 
 
 def _pieces(tile: Choice, blocks: int, turns: int, chip: Chip, units: int) -> int:
-    """The pieces into which a launch divides the steps, all or none."""
+    """The splits that a launch will use: those of the choice, or 1 if they do not fit the device."""
     if 1 < tile.pieces <= MAX_NEARBY:
         fit = blocks * tile.pieces <= chip.clustered[tile.pieces - 2] and turns >= tile.pieces * MIN_NEARBY
         return tile.pieces if fit else 1
@@ -283,5 +283,5 @@ def _pieces(tile: Choice, blocks: int, turns: int, chip: Chip, units: int) -> in
 
 
 def _exchanged(rows: int, columns: int) -> tuple[int, int]:
-    """Rows and columns as instructions have them: of few rows, the operands change places."""
+    """Rows and columns of the tile as the instructions see it: A and B are swapped if rows are few."""
     return (rows, columns) if rows % ROWS == 0 else (columns, -(-rows // EIGHT) * EIGHT)

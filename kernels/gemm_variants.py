@@ -1,4 +1,4 @@
-"""Matrix products of other operands: batches, 8-bit integers, tf32. Each is `gemm` but for a few words."""
+"""Matrix products of other operands: batches, 8-bit integers, tf32. Each differs from `gemm` in a few lines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def gemm_batched(z: Mut, x: Tensor, y: Tensor, *, BK: Const = 64):
 
 @ct.entry
 def gemm_stacked(z: Mut, x: Tensor, y: Tensor, *, TALL: Const, BK: Const = 64):
-    """z = x @ y for products that lie one below the other, each TALL whole tiles of z."""
+    """z = x @ y for products that are stacked one below the other; each has TALL whole tiles of rows of z."""
     BM, BN = z.shape
     part_x = x.partition((BM, BK))
     i, j, _ = ct.get_tile_block_id()
@@ -96,12 +96,12 @@ def batched_matmul(x: ct.Tensor, y: ct.Tensor, *, out: ct.Tensor | None = None) 
 
 
 def stackable(x: ct.Tensor, y: ct.Tensor, tile: Choice) -> bool:
-    """Whether a batch of products is one product of matrices that lie one below the other, in whole tiles."""
+    """Whether a batch of products can be computed as products of matrices that are stacked in whole tiles."""
     return x.shape[1] % tile.rows == 0 == x.shape[2] % tile.depth and x.is_contiguous() and y.is_contiguous()
 
 
 def stacked(x: ct.Tensor, y: ct.Tensor, z: Any, tile: Choice) -> ct.KernelOp:
-    """The launch of such a product; `z` is a partition of the matrices of the result, one below the other."""
+    """The launch of `gemm_stacked`; `z` is a partition of the stacked matrices of the result."""
     (_, m, k), n = x.shape, y.shape[2]
     return gemm_stacked(z, x.reshape((-1, k)), y.reshape((-1, n)), TALL=m // tile.rows, BK=tile.depth)
 
@@ -120,8 +120,8 @@ def integer_matmul(
         x: i8 or u8 tensor of shape (m, k); lent to the op.
         y: tensor of shape (k, n) and x's dtype; lent to the op.
         out: where the result goes, of shape (m, n) and int32; a new tensor by default.
-        tile: rows and columns of the result per tile block; what `gemm_choice` finds best by default.
-        depth: columns of x per step; likewise.
+        tile: rows and columns of the result per tile block; by default as `gemm_choice` chooses.
+        depth: columns of x per step; by default as `gemm_choice` chooses.
 
     Example:
         >>> x = api.ones((2, 3), ct.i8).sync()
@@ -145,10 +145,10 @@ def tf32_matmul(
 
     Args:
         x: float32 tensor of shape (m, k); lent to the op.
-        y: float32 tensor of shape (k, n); lent. One of the two, at least, should be contiguous along k.
+        y: float32 tensor of shape (k, n); lent. For speed, at least one of x and y should be contiguous along k.
         out: where the result goes, of shape (m, n) and float32; a new tensor by default.
-        tile: rows and columns of the result per tile block; what `gemm_choice` finds best by default.
-        depth: columns of x per step; likewise.
+        tile: rows and columns of the result per tile block; by default as `gemm_choice` chooses.
+        depth: columns of x per step; by default as `gemm_choice` chooses.
 
     Example:
         >>> x = api.full(1.0001, (2, 2), f32).sync()
@@ -169,7 +169,7 @@ def _launched(
     tile: tuple[int, int] | None,
     depth: int | None,
 ) -> DeviceOp[ct.Tensor]:
-    """The op that yields `z`, made with the best configuration, or with a tile and a depth that are given."""
+    """The op that yields `z`, computed with the best configuration, or with `tile` and `depth` if they are given."""
     op = kernel(z.partition(tile or (best.rows, best.columns)), x, y, BK=depth or best.depth)
     if tile is None and best.options is not None:
         op = op.compile_options(best.options)

@@ -1,6 +1,7 @@
 """A classifier of two layers, trained on the ranks of a communicator: each has some of the examples.
 
-Each layer's gradient is added up over the ranks as soon as it is there, while the one before it is still computed.
+Each layer's gradient is added up over the ranks as soon as it is computed, while the gradient of the layer before it is
+still being computed.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from kernels.parallel import streams, sum_gradients
 Array = npt.NDArray[np.float32]
 
 ROWS, COLUMNS = 64, 64
-"""Of a tile of the element-wise kernels; those that reduce rows have whole rows."""
+"""Extents of a tile of the element-wise kernels; `cross_entropy` has whole rows."""
 
 
 @ct.entry
 def cross_entropy(gradient: Mut, loss: Mut, scores: Tensor, truth: Tensor, share: f32):
-    """loss = -log(softmax(scores)) of the true class, and its gradient by the scores; both times `share`."""
+    """loss = -log(softmax(scores)) of the true class, and its gradient with respect to the scores; both times `share`.
+
+    `truth` has a row for each example, with 1 for the true class and else 0.
+    """
     rows, _ = gradient.shape
     x, t = ct.load_tile_like(scores, gradient), ct.load_tile_like(truth, gradient)
     shifted = x - ct.reduce_max(x, 1).reshape((rows, 1))
@@ -65,8 +69,8 @@ class Trainer:
         rank: this rank.
         images: all examples, of shape (n, features); the rank takes every `world`-th.
         labels: their classes, of shape (n,).
-        weights: both layers', as of `first_weights` or `numpy_weights`.
-        overlap: False for sums of gradients on the stream of the products.
+        weights: the weights of both layers, from `first_weights` or `numpy_weights`.
+        overlap: False to run the sums of gradients on the stream of the products.
 
     Example:
         >>> import asyncio
@@ -149,7 +153,7 @@ class Trainer:
 
 
 def _back(error: Tensor, down: Tensor, hidden: Tensor) -> DeviceOp[Tensor]:
-    """The error of the hidden layer: `error @ down.T`, where a unit was active."""
+    """The error of the hidden layer: `error @ down.T` if a unit was active, else 0."""
     op = matmul(error, down.T).then(lambda y: relu_gradient(y.partition((ROWS, COLUMNS)), hidden))
     return op.first().unpartition()
 

@@ -1,8 +1,8 @@
 """The gradients of layer norm and RMS norm: of x, of the weights and of the bias.
 
-The gradients of weights and bias are sums over all rows. Each tile block goes through some rows, which lie one behind
-the other, and adds up what they come to; a second kernel adds up the tile blocks. So the order of the additions is
-that of the rows, and results repeat.
+The gradients of weights and bias are sums over all rows. Each tile block loops over some consecutive rows and stores
+the sums over these; a second kernel adds up the sums of all tile blocks. So the order of the additions is fixed, and
+results repeat to the bit.
 """
 
 from typing import Any
@@ -15,16 +15,16 @@ from cutile import Const, Mut, Tensor, api, bf16, f32
 from kernels.example import Arrays, Case, Example, Problem, Tensors
 
 COLUMNS = 64
-"""Columns that a tile block adds up."""
+"""Columns of a tile block of `add_rows`."""
 ELEMENTS = 8192
-"""Elements of the rows that a tile block goes through at once."""
+"""Elements of the rows that a tile block loads in one iteration."""
 
 
 @ct.entry
 def layer_norm_rows(
     dx: Mut, sums: Mut, dy: Tensor, x: Tensor, w: Tensor, mean: Tensor, rstd: Tensor, *, AT_ONCE: Const = 1
 ):
-    """dx of some rows, and what these add to the gradients of the weights and, behind them, of the bias."""
+    """dx of some rows, and their sums for the gradients of the weights and, in the second n columns, of the bias."""
     rows, n = dx.shape
     first = rows // AT_ONCE * ct.get_tile_block_id()[0]
     out, total = dx.partition_mut((AT_ONCE, n)), sums.partition_mut((1, n))
@@ -45,7 +45,7 @@ def layer_norm_rows(
 
 @ct.entry
 def rms_norm_rows(dx: Mut, sums: Mut, dy: Tensor, x: Tensor, w: Tensor, rstd: Tensor, *, AT_ONCE: Const = 1):
-    """dx of some rows, and what these add to the gradient of the weights."""
+    """dx of some rows, and their sums for the gradient of the weights."""
     rows, n = dx.shape
     first = rows // AT_ONCE * ct.get_tile_block_id()[0]
     out = dx.partition_mut((AT_ONCE, n))
@@ -74,7 +74,7 @@ def add_rows(y: Mut, x: Tensor, *, R: Const = 32):
 
 
 def rows_of_blocks(m: int, blocks: int, at_once: int) -> int:
-    """Rows of a tile block, of which there are `blocks` at the most: a multiple of `at_once`.
+    """Rows of a tile block, a multiple of `at_once`, so that m rows take at most `blocks` tile blocks.
 
     Example:
         >>> rows_of_blocks(10, 4, 2)
@@ -94,19 +94,20 @@ def norm_backward(
     blocks: int | None = None,
     at_once: int | None = None,
 ) -> DeviceOp[tuple[Tensor, Tensor]]:
-    """Return the op that yields the gradients of a layer norm, or of an RMS norm where there is no `mean`.
+    """Return the op that yields the gradients of a layer norm, or of an RMS norm if there is no `mean`.
 
-    The second is of shape (2, n), with the gradient of the weights and then that of the bias; of an RMS norm (1, n).
+    The first result is dx. The second has shape (2, n), with the gradients of the weights and of the bias; for an RMS
+    norm it has shape (1, n).
 
     Args:
         dy: the gradient of the norm's result, of x's shape and dtype; all tensors are lent to the op.
-        x: what was normed, of shape (m, n); f32, f16 or bf16. A row has to fit a tile block.
+        x: the norm's operand, of shape (m, n); f32, f16 or bf16. A row has to fit a tile block.
         w: the weights, of shape (n,).
         rstd: 1 / deviation of each row, or 1 / root mean square: f32 of shape (m,).
         mean: of each row, f32 of shape (m,).
-        out: where both go, of x's and w's dtypes; new tensors by default.
+        out: where both results go, of x's and w's dtypes; new tensors by default.
         blocks: tile blocks that share the rows; one for each multiprocessor or core by default.
-        at_once: rows that a tile block goes through at once; as many as have 8192 elements by default.
+        at_once: rows that a tile block loads in one iteration; as many as have 8192 elements by default.
 
     Example:
         >>> x, one = api.ones((4, 8), f32).sync(), api.ones((8,), f32).sync()
@@ -153,7 +154,7 @@ def _launch(case: Case, outputs: Tensors, inputs: Tensors) -> DeviceOp[Tensors]:
 
 
 def reference(problem: Problem) -> Arrays:
-    """Return the same in float64."""
+    """Return the expected result in float64."""
     dy, x, w, rstd, *mean = (each.astype(np.float64) for each in problem.inputs)
     normed = (x - (mean[0][:, None] if mean else 0)) * rstd[:, None]
     g = dy * w

@@ -1,4 +1,4 @@
-"""RMS norm of a sum, also as 8-bit floats with scales, and gated activations: what stands between products.
+"""RMS norm of a sum, also as 8-bit floats with scales, and gated activations: the kernels between products.
 
 Each row is read once and held as a tile.
 """
@@ -17,12 +17,12 @@ GROUP = 128
 LARGEST = 448.0
 """The largest number of f8e4m3fn."""
 LEAST = 1e-12
-"""The least of what a scale stands for: a row of zeros has one too."""
+"""The least maximum from which a scale is computed, so that the scale of a row of zeros is not zero."""
 
 
 @ct.entry
 def add_rms_norm(y: Mut, total: Mut, x: Tensor, residual: Tensor, w: Tensor, eps: f32):
-    """total = x + residual; y = its rows, of root mean square 1, times w."""
+    """total = x + residual; y = its rows, each divided by its root mean square, times w."""
     n = y.shape[1]
     t = ct.load_tile_like(x, y).astype(f32) + ct.load_tile_like(residual, y).astype(f32)
     total.store(t.astype(total.dtype))
@@ -32,7 +32,7 @@ def add_rms_norm(y: Mut, total: Mut, x: Tensor, residual: Tensor, w: Tensor, eps
 
 @ct.entry
 def add_rms_norm_rows(y: Mut, by: Mut, total: Mut, x: Tensor, residual: Tensor, w: Tensor, eps: f32):
-    """The same, with y as 8-bit floats times a number for each row, which goes to `by`."""
+    """As `add_rms_norm`, with y in 8-bit floats: y times `by`, a scale for each row, is the norm."""
     n = y.shape[1]
     t = ct.load_tile_like(x, y).astype(f32) + ct.load_tile_like(residual, y).astype(f32)
     total.store(t.astype(total.dtype))
@@ -45,7 +45,7 @@ def add_rms_norm_rows(y: Mut, by: Mut, total: Mut, x: Tensor, residual: Tensor, 
 
 @ct.entry
 def add_rms_norm_groups(y: Mut, by: Mut, total: Mut, x: Tensor, residual: Tensor, w: Tensor, eps: f32):
-    """The same, with a number for each 128 elements of a row."""
+    """As `add_rms_norm_rows`, with a scale for each 128 elements of a row."""
     rows, n = y.shape
     t = ct.load_tile_like(x, y).astype(f32) + ct.load_tile_like(residual, y).astype(f32)
     total.store(t.astype(total.dtype))
@@ -72,7 +72,7 @@ def summed_rms_norm(
     scales: Literal["row", "group"] | None = None,
     out: Tensors | None = None,
 ) -> DeviceOp[Tensors]:
-    """Return the op that yields y = rms_norm(x + residual) * w, its scales where there are any, and x + residual.
+    """Return the op that yields y = rms_norm(x + residual) * w, its scales if there are any, and x + residual.
 
     With `scales`, y is of f8e4m3fn, and y times its scale is the norm.
 
@@ -80,9 +80,9 @@ def summed_rms_norm(
         x, residual: tensors of shape (m, n) and one dtype; f32, f16 or bf16; all are lent to the op. A row has to fit a
             tile block.
         w: the weights, of shape (n,).
-        eps: what is added to the mean of the squares.
-        scales: "row" for one of each row, of shape (m,); "group" for one of each 128 elements of a row, of shape
-            (m, n / 128), n a multiple of 128. They are f32.
+        eps: added to the mean of the squares.
+        scales: "row" for one scale for each row, of shape (m,); "group" for one for each 128 elements of a row, of
+            shape (m, n / 128), with n a multiple of 128. Scales are f32. None: y has x's dtype, without scales.
         out: where the results go; new tensors by default.
 
     Example:
@@ -121,7 +121,7 @@ def gated(a: Tensor, b: Tensor, *, out: Tensor | None = None) -> DeviceOp[Tensor
 
 
 FORMS = ("gated", "plain", "row", "group")
-"""The third extent of a case."""
+"""Forms of the kernel; the third extent of a case is an index of this tuple."""
 
 
 def _problem(case: Case, rng: np.random.Generator) -> Problem:
@@ -144,7 +144,7 @@ def _launch(case: Case, outputs: Tensors, inputs: Tensors) -> DeviceOp[Tensors]:
 
 
 def reference(problem: Problem) -> Arrays:
-    """Return the same in float64; what has 8 bits is rounded to them."""
+    """Return the expected result in float64; a result of 8 bits is rounded to f8e4m3fn first."""
     x, residual, *w = (each.astype(np.float64) for each in problem.inputs)
     if not w:
         return (x / (1 + np.exp(-x)) * residual,)

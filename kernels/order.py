@@ -1,4 +1,4 @@
-"""Rows in order: sorted with their places, and the largest of each, found in one pass over memory."""
+"""Sorted rows with the places of their elements, and the largest elements of each row in one pass over memory."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from kernels.example import Arrays, Case, Example, Problem, Tensors
 
 @ct.entry
 def sorted_rows(values: Mut, places: Mut, x: Tensor):
-    """Each row of x in ascending order, and where each element was; a tile holds whole rows."""
+    """Each row of x in ascending order, and the former place of each element; a tile holds whole rows."""
     t = ct.load_tile_like(x, values)
     values.store(ct.sort(t, 1))
     places.store(ct.argsort(t, 1))
@@ -18,21 +18,22 @@ def sorted_rows(values: Mut, places: Mut, x: Tensor):
 
 @ct.entry
 def largest(values: Mut, places: Mut, x: Tensor, *, BN: Const = 4096, P: Const = 0, C: Const = 0, U: Const = 4):
-    """The largest elements of one row, and where they are. The row is read in P pieces of BN columns, U at once.
+    """The largest elements of one row, and their places. The row is read in P pieces of BN columns, U at once.
 
-    First comes the largest element of each column of the pieces. The k largest of the row lie in columns whose largest
-    is not below the k-th of these. If there are at most C such columns, only they are read again.
+    The pieces are the rows of a matrix. First, the largest element of each of its columns is found. The k largest
+    elements of the row are in columns whose largest element is not below the k-th largest of these. If there are at
+    most C such columns, only they are read again.
     """
     row, k = ct.get_tile_block_id()[0], values.shape[1]
-    if P < 2:  # of a row that is one piece
+    if P < 2:  # the row is one piece
         best, where = ct.top_k(piece(x, row, 0, BN), k)
-    elif C == 0:  # of many elements: nearly every piece has some of them
+    elif C == 0:  # k is large, so that nearly every piece has some of them
         best, where = in_pieces(x, row, k, P, BN)
     else:
         top = ct.constant(float("-inf"), (1, BN), x.dtype)
         for j in range(0, (P - 1) // U * U, U):
             highest = piece(x, row, j, BN)
-            for u in ct.static_range(1, U):  # loads that are under way together
+            for u in ct.static_range(1, U):  # these loads are under way together
                 highest = ct.maxf(highest, piece(x, row, j + u, BN), nan=True)
             top = ct.maxf(top, highest, nan=True)
         for j in ct.static_range((P - 1) // U * U, P - 1):
@@ -42,7 +43,7 @@ def largest(values: Mut, places: Mut, x: Tensor, *, BN: Const = 4096, P: Const =
         highest, columns = ct.top_k(top, C)
         least = ct.extract(highest, (0, k - 1), (1, 1))
         if ct.reduce_sum((~(top < least)).astype(i32)) <= C:
-            columns = ct.sort(columns, 1)  # so that the elements below are in the order of their places
+            columns = ct.sort(columns, 1)  # candidates keep the order of their places
             candidates = (columns + BN * ct.iota((P,))[:, None]).reshape((1, P * C))
             t = ct.gather(x, (ct.broadcast(row, (1, P * C)), candidates), padding_value=float("-inf"))
             best, order = ct.top_k(t, k)
@@ -54,7 +55,7 @@ def largest(values: Mut, places: Mut, x: Tensor, *, BN: Const = 4096, P: Const =
 
 
 def piece(x: Tensor, row: int, j: int, BN: int) -> ct.Tile:
-    """Piece j of a row; padding comes last."""
+    """Piece j of a row; padding is -inf, so that it comes last."""
     return ct.load_tile(x, (1, BN), (row, j), ct.padding.NEG_INF)
 
 
@@ -76,7 +77,8 @@ def order_of_rows(x: ct.Tensor, *, rows: int = 1) -> DeviceOp[tuple[ct.Tensor, c
     """Return the op that yields each row of `x` in ascending order, and the places of its elements.
 
     Args:
-        x: tensor of shape (m, n); lent to the op. A row has to fit the registers of a tile block: 16384 of 32 bits.
+        x: tensor of shape (m, n); lent to the op. A row has to fit the registers of a tile block: on a GPU 16384
+            elements of 32 bits.
         rows: rows per tile block.
 
     Returns:
@@ -94,13 +96,13 @@ def order_of_rows(x: ct.Tensor, *, rows: int = 1) -> DeviceOp[tuple[ct.Tensor, c
 
 
 WARPS, MIN_WIDE = 8, 4096
-"""Warps of a tile block, from pieces of so many columns on."""
+"""`largest` uses WARPS warps if a piece has at least MIN_WIDE columns."""
 MAX_SEARCHED = 128
-"""Elements of a row up to which columns are searched. Of more, nearly every piece has some."""
+"""The largest k for which columns are searched. With a larger one, nearly every piece has some of the k elements."""
 
 
 def search_of(n: int, k: int, bits: int, piece: int | None = None) -> dict[str, int]:
-    """How `largest` finds the `k` largest of `n` elements of so many bits: its generics.
+    """The generics with which `largest` finds the `k` largest of `n` elements of `bits` bits.
 
     Measured on an H200, 4096 rows of 128256 columns: 8 of bf16 take 0.31 ms in pieces of 4096 and 0.35 ms in pieces of
     8192; 64 take 0.46 and 0.41 ms.
@@ -117,8 +119,8 @@ def largest_of_rows(x: ct.Tensor, k: int, *, piece: int | None = None) -> Device
 
     Args:
         x: tensor of floats of shape (m, n); lent to the op.
-        k: at most a piece.
-        piece: columns that are read at once; by default what is the fastest.
+        k: how many elements; at most the columns of a piece.
+        piece: columns that are read at once; by default as `search_of` chooses.
 
     Returns:
         Tensors of shape (m, k), of the dtype of `x` and of i32. Of equal elements the first comes first; NaN counts as

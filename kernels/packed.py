@@ -1,4 +1,4 @@
-"""Attention in which each row sees a range of keys of its own, as where sequences are packed one behind the other."""
+"""Attention in which each row sees its own range of keys, for packed sequences (concatenated in one tensor)."""
 
 import math
 
@@ -13,9 +13,10 @@ from kernels.example import Array, Arrays, Case, Example, Problem, Tensors
 
 @ct.entry
 def packed(o: Mut, q: Tensor, k: Tensor, v: Tensor, since: Tensor, until: Tensor, scale: f32, *, BN: Const = 128):
-    """o = softmax(scale * q @ k^T) @ v for each head, where row r sees the keys from since[r] on, ahead of until[r].
+    """o = softmax(scale * q @ k^T) @ v for each head, where row r sees the keys from since[r] up to until[r], excluded.
 
-    Both grow with r, or stay, so that a tile's first row and its last say which keys it sees at all, and which whole.
+    Neither may fall as r grows. So the first and the last row of a tile decide which keys some row sees, and which keys
+    all rows see.
     """
     _, BM, D = o.shape
     h, i, _ = ct.get_tile_block_id()
@@ -30,7 +31,7 @@ def packed(o: Mut, q: Tensor, k: Tensor, v: Tensor, since: Tensor, until: Tensor
     part = ct.ceil_div(ct.load_tile(since, (1,), (lower,)).reshape(()), BN)
     whole = ct.load_tile(until, (1,), (upper,)).reshape(()) // BN
     end = ct.ceil_div(ct.load_tile(until, (1,), (lower,)).reshape(()), BN)
-    for j in range(first, min(part, end)):  # keys that some row does not see any more, or not yet
+    for j in range(first, min(part, end)):  # keys that some row does not see, before or behind its range
         key = ct.load_tile(k, (1, BN, D), (g, j, 0)).reshape((BN, D)).transpose()
         scores = hide(ct.mma(rows, key, ct.constant(0, (BM, BN), f32)), j, seen_from, seen_to)
         value = ct.load_tile(v, (1, BN, D), (g, j, 0)).reshape((BN, D))
@@ -40,7 +41,7 @@ def packed(o: Mut, q: Tensor, k: Tensor, v: Tensor, since: Tensor, until: Tensor
         scores = ct.mma(rows, key, ct.constant(0, (BM, BN), f32))
         value = ct.load_tile(v, (1, BN, D), (g, j, 0)).reshape((BN, D))
         top, total, acc = add_keys(scores, value, by_two, top, total, acc)
-    for j in range(max(part, whole), end):  # keys that some row does not see yet
+    for j in range(max(part, whole), end):  # keys behind the range of some row
         key = ct.load_tile(k, (1, BN, D), (g, j, 0)).reshape((BN, D)).transpose()
         scores = hide(ct.mma(rows, key, ct.constant(0, (BM, BN), f32)), j, seen_from, seen_to)
         value = ct.load_tile(v, (1, BN, D), (g, j, 0)).reshape((BN, D))
@@ -49,7 +50,7 @@ def packed(o: Mut, q: Tensor, k: Tensor, v: Tensor, since: Tensor, until: Tensor
 
 
 def ranges(lengths: Array, *, causal: bool) -> tuple[Array, Array]:
-    """The keys that each row of packed sequences sees, which have as many rows as keys: from which, and ahead of which.
+    """The range of keys that each row of packed sequences sees, if each has as many rows as keys: its start and end.
 
     Example:
         >>> ranges(np.array([2, 3]), causal=True)
@@ -77,8 +78,8 @@ def attend_packed(
         q: queries of shape (heads, rows, width), f16 or bf16; lent to the op.
         k, v: keys and values of shape (heads, keys, width), of q's dtype; they may have fewer heads, each of which
             several heads of q share.
-        since, until: i32 of shape (rows,), neither of which ever falls: each row sees the keys from `since` on, ahead
-            of `until`, one at least. `ranges` makes them of the lengths of sequences.
+        since, until: i32 of shape (rows,), neither of which ever falls. Each row sees the keys from `since` up to
+            `until`, excluded; at least one. `ranges` makes them from the lengths of sequences.
         out: where the result goes, of q's shape and dtype; a new tensor by default.
         tile: rows and keys of a tile.
 
@@ -95,7 +96,7 @@ def attend_packed(
 
 
 LENGTHS = (30, 5, 1, 64)
-"""Of sequences, in parts of their whole."""
+"""Lengths of the sequences of a case, in proportion to its rows."""
 
 
 def _problem(case: Case, rng: np.random.Generator) -> Problem:

@@ -1,8 +1,8 @@
-"""Programs for several ranks, their communication under their products: a layer in parts, a pipeline, gradients.
+"""Programs for several ranks that overlap communication with products: a layer in parts, a pipeline, gradients.
 
-Each is what one rank does. Products are on one stream of its device, collectives and messages on others. The memory
-that both use orders them: no event and no wait is written here. `GraphedSums` repeats such a program at the cost of
-some launches of graphs.
+Each function is the program of one rank. Products are on one stream of its device, collectives and messages on others.
+The memory that both use orders them, so the programs have no events and no waits. `GraphedSums` repeats such a program
+at the cost of some launches of graphs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kernels.gemm import matmul
 T = TypeVar("T")
 
 Operand = TypeVar("Operand")
-"""A tensor, or what `multiply` takes in place of one."""
+"""A tensor, or any other type that `multiply` takes and yields."""
 
 Multiply = Callable[[Any, Any], DeviceOp[Any]]
 
@@ -28,8 +28,8 @@ Multiply = Callable[[Any, Any], DeviceOp[Any]]
 def streams(rank: Communicator, count: int, *, overlap: bool = True) -> list[SingleStream]:
     """Streams of the rank's device: the first for products, the others for collectives.
 
-    Products leave the multiprocessors free that collectives may take (`Communicator.max_ctas`). Where nothing is to
-    overlap, all are one and the same stream.
+    Products leave the multiprocessors free that collectives may take (`Communicator.max_ctas`). With `overlap=False`
+    all of them are the same stream.
     """
     device = rank.devices[0]
     first = SingleStream(device, sm_margin=rank.max_ctas if overlap else 0)
@@ -48,9 +48,9 @@ async def split_layer(
 ) -> list[Operand]:
     """Both products of a feed-forward layer, `x @ up @ down`, the weights split over the ranks.
 
-    Each rank has some columns of `up` and the same rows of `down`, so its result is a part of a sum. The sum over all
-    ranks of one piece of the rows is made while the next piece is multiplied. A piece is enqueued while the next one's
-    operations are made, so that the device begins with the first.
+    Each rank has some columns of `up` and the same rows of `down`, so its result is one term of a sum over the ranks.
+    One piece of the rows is summed over the ranks while the next piece is multiplied. A piece is enqueued while Python
+    makes the operations of the next one, so that the device begins with the first at once.
 
     Args:
         rank: this rank.
@@ -58,9 +58,9 @@ async def split_layer(
         up: this rank's columns, of shape (width, part); lent.
         down: this rank's rows, of shape (part, width); lent.
         multiply: the product.
-        overlap: False for sums on the stream of the products, which then wait for them.
-        last: the same rank of a communicator for the last sum, which no product is beside: it may take all
-            multiprocessors. `rank` itself by default.
+        overlap: False to run the sums on the stream of the products, which then wait for them.
+        last: this rank in another communicator, for the last sum. No product runs beside that sum, so its communicator
+            may take all multiprocessors. `rank` itself by default.
 
     Returns:
         The pieces of the result, whole on every rank.
@@ -95,21 +95,21 @@ async def pipeline(
     multiply: Multiply = matmul,
     overlap: bool = True,
 ) -> list[Operand]:
-    """One stage of a pipeline: rank i multiplies what comes from rank i - 1, and sends the result to rank i + 1.
+    """One stage of a pipeline: rank i multiplies the pieces from rank i - 1, and sends the results to rank i + 1.
 
-    Stages work at the same time, on different pieces. A piece arrives while the one before it is multiplied, and
-    leaves while the next one is.
+    Stages work at the same time, on different pieces. A piece arrives while the piece before it is multiplied, and
+    leaves while the next piece is multiplied.
 
     Args:
         rank: this rank, which is the stage's number.
-        rows: on rank 0 the pieces, each of shape (rows, width); lent. On the others tensors of these pieces' shapes,
-            into which they arrive.
-        weight: this stage's, of shape (width, next width); lent.
+        rows: on rank 0 the pieces, each of shape (rows, width); lent. On the other ranks tensors of the pieces' shapes,
+            into which the pieces arrive.
+        weight: the weight of this stage, of shape (width, next width); lent.
         multiply: the product.
-        overlap: False for messages on the stream of the products.
+        overlap: False to send and receive on the stream of the products.
 
     Returns:
-        This stage's results; the last stage has the pipeline's.
+        This stage's results; those of the last stage are the pipeline's.
     """
     products, arrivals, departures = streams(rank, 3, overlap=overlap)
     work: list[Any] = []
@@ -136,19 +136,20 @@ async def sum_gradients(
     on: Sequence[SingleStream],
     last: Communicator | None = None,
 ) -> T:
-    """One step of data-parallel training: each gradient is added up over the ranks while the next is computed.
+    """One step of data-parallel training: each gradient is summed over the ranks while the next one is computed.
 
-    A gradient is enqueued before the one behind the next is made. So a generator lets the device begin with the first.
+    Each gradient is enqueued while later ones are still being made. So if `gradients` is a generator, the device begins
+    with the first at once.
 
     Args:
         rank: this rank, which has some of the examples.
         gradients: operations that yield this rank's gradients, in the order in which they can be computed.
-        update: makes the operation that changes the weights, of the sums over all ranks.
-        on: a stream for the products and one for the sums, as of `streams`.
-        last: the same rank of a communicator for the last sum, as in `split_layer`.
+        update: a function of the summed gradients that returns the operation which changes the weights.
+        on: a stream for the products and one for the sums, as from `streams`.
+        last: this rank in another communicator, for the last sum, as in `split_layer`.
 
     Returns:
-        What the update yields.
+        The result of the update.
     """
     products, sums = on
     work: list[Any] = []
@@ -164,15 +165,16 @@ async def sum_gradients(
 
 
 class GraphedSums(Generic[Operand]):
-    """Results that are added up over the ranks, each under the operation of the next, recorded to be repeated.
+    """Operations whose results are summed over the ranks, recorded as graphs so that they can be repeated.
 
-    Each operation and each sum is a graph. To enqueue all of them takes Python some ten microseconds for each, where an
-    operation that is made anew takes hundreds. Their memory stays where it is, and `update` writes new inputs.
+    Each sum overlaps with the next operation. Each operation and each sum is a graph: enqueueing one takes Python some
+    ten microseconds, where an operation that is made anew takes hundreds. The graphs use fixed memory, and `update`
+    writes new inputs.
 
     Args:
         rank: this rank.
-        operations: each yields a tensor that is added up; none has run. All are recorded here.
-        last: the same rank of a communicator for the last sum, as in `split_layer`.
+        operations: each yields a tensor that is summed; none has run. All are recorded here.
+        last: this rank in another communicator, for the last sum, as in `split_layer`.
 
     Attributes:
         sums: the tensors with the sums; without data before the first call.
@@ -207,16 +209,16 @@ class GraphedSums(Generic[Operand]):
         self._launches = [graph.launch().bind(graph.stream) for graph in self._graphs]
 
     def __call__(self) -> None:
-        """Enqueue all of it, behind what uses its memory; does not wait."""
+        """Enqueue all operations and sums, behind other uses of their memory; does not wait."""
         for launch in self._launches:
             launch()
 
     def update(self, number: int, operation: DeviceOp[T]) -> T:
-        """Enqueue an operation that writes what the given one of the operations uses, and no other of them."""
+        """Enqueue an operation that writes memory which operation `number` uses, and none of the others."""
         return self._graphs[2 * number].update(operation)
 
     def wait(self) -> None:
-        """Wait until what is enqueued is done. Raises its first error; the next call begins without it."""
+        """Wait until all enqueued work is done. Raises its first error; the next call starts without errors."""
         errors: list[Exception] = []
         for stream in self._streams:  # all of them: the next wait for a stream would raise an error that this one left
             try:
@@ -241,7 +243,7 @@ class GraphedSums(Generic[Operand]):
 
 
 def _marked(items: Iterable[T]) -> Iterator[tuple[T, bool]]:
-    """Each item, and whether it is the last. An item is taken before the one ahead of it is given."""
+    """Yield each item, and whether it is the last; for that, the next item is taken first."""
     ahead: list[T] = []
     for item in items:
         if ahead:

@@ -1,9 +1,10 @@
 """Products with prepacked weights: whole numbers of 8 or 4 bits in the order in which Hopper's products read them.
 
-A thread of a product has four numbers of each 16 of K: of lane q of four 2q, 2q + 1, 2q + 8 and 2q + 9 (PTX ISA,
-"wgmma", registers of matrix A). Of weights that lie by columns it loads them two at a time, and takes bytes apart. Here
-they lie side by side for it, and two or four numbers are in each word of 16 bits: so a thread loads 8 or 16 bytes at
-once, and one instruction takes two numbers out of their words. Marlin (Frantar et al., 2024) stores weights so.
+A thread of a product has four numbers of each 16 of K: in lane q of four, numbers 2q, 2q + 1, 2q + 8 and 2q + 9 (PTX
+ISA, "wgmma", registers of matrix A). With column-major weights it loads them two at a time, and separates bytes.
+Prepacked, the numbers of a thread are adjacent, and each word of 16 bits has two or four of them. So a thread loads 8
+or 16 bytes at once, and one instruction extracts two numbers from their words. Marlin (Frantar et al., 2024) stores
+weights in this way.
 """
 
 from dataclasses import replace
@@ -18,18 +19,18 @@ from kernels.example import Array, Arrays, Case, Problem, Tensors
 from kernels.quantised import DOWN, FEW_ROWS, GROUP, small
 
 QUAD = 4
-"""Lanes that have a row of an operand together (PTX ISA, "wgmma")."""
+"""Lanes that share a row of an operand (PTX ISA, "wgmma")."""
 
 
 def number(bits: Tile, by: Tile, first: int, zero: int) -> Tile:
-    """(bits / first - zero) * by, rounded once; of bf16 it is times DOWN."""
+    """(bits / first - zero) * by, rounded once; in bf16 times DOWN. Arguments as for `small`."""
     if by.dtype is bf16:
         return small(bits, by, first, zero)
     return ((bits.astype(f32) / first - zero) * by.astype(f32)).astype(by.dtype)
 
 
 def by_depth(numbers: Tile) -> Tile:
-    """Numbers in the order of K, of those in the order of lanes."""
+    """Bring numbers from the order of lanes into the order of K."""
     BN, K = numbers.shape
     return ct.permute(numbers.reshape((BN, QUAD, K // 16, 2, 2)), (0, 2, 3, 1, 4)).reshape((BN, K))
 
@@ -38,7 +39,7 @@ def by_depth(numbers: Tile) -> Tile:
 def prepacked_weights(
     z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, BITS: Const = 8, GROUPS: Const = 1, LEFT: Const = 1
 ):
-    """z = x @ (w * scale)^T for w of `prepack`, of which GROUPS of 64 are loaded at once, and LEFT of x."""
+    """z = x @ (w * scale)^T for w of `prepack`; GROUPS groups of 64 of K of w are loaded at once, and LEFT of x."""
     BM, BN = z.shape
     WORDS = GROUP * BITS // 16
     i, j, _ = ct.get_tile_block_id()
@@ -71,8 +72,9 @@ def prepack(w: Array) -> Array:
         w: weights of shape (n, k) and int8, or (n, k / 2) and uint8 with two of 4 bits in a byte; k a multiple of 64.
 
     Returns:
-        As many bytes, of shape (n, k / 2) or (n, k / 4) and uint16. Word by word, 64 of K lie as (4 lanes, 16s, halves
-        of 8, 2 neighbours), and a word has the numbers that are 32, or 16, 32 and 48 further on.
+        As many bytes, of shape (n, k / 2) or (n, k / 4) and uint16. The words of each 64 of K have the order (lane of
+        4, group of 16, half of 8, neighbour of 2). A word has a number and the one 32 further on; with 4 bits those 16,
+        32 and 48 further on.
 
     Example:
         >>> prepack(np.arange(64, dtype=np.int8).reshape(1, 64))[0, :6].tolist()
@@ -105,10 +107,10 @@ def prepacked(
     Args:
         x: tensor of shape (m, k), f16 or bf16, k a multiple of 64 times `groups`; lent to the op.
         w: weights of `prepack`, of shape (n, k / 2) for 8 bits or (n, k / 4) for 4, u16.
-        scale: of shape (k / 64, n) and x's dtype. Of bf16 they are zeros, or between 2**-92 and 2**32.
+        scale: scales of shape (k / 64, n) and x's dtype. In bf16 each has to be zero, or between 2**-92 and 2**32.
         out: where the result goes, of shape (m, n); a new tensor by default.
         tile: rows and columns of a tile.
-        groups: of 64 of K that are loaded at once.
+        groups: groups of 64 of K that are loaded at once.
 
     Example:
         >>> x, scale = api.ones((16, 128), bf16), api.ones((2, 16), bf16)
@@ -117,7 +119,7 @@ def prepacked(
         128
     """
     z = api.empty((x.shape[0], w.shape[0]), x.dtype) if out is None else out
-    # Of few rows x is small, and waiting for its parts takes longer than having it sooner saves.
+    # With few rows x is small, and separate waits for its parts would cost more than their earlier arrival saves.
     constants = {"BITS": 16 * w.shape[1] // x.shape[1], "GROUPS": groups, "LEFT": groups if tile[0] < FEW_ROWS else 1}
     return prepacked_weights(z.partition(tile), x, w, scale, **constants).first().unpartition()
 
@@ -134,7 +136,7 @@ def _launch(case: Case, outputs: Tensors, inputs: Tensors) -> DeviceOp[Tensors]:
 
 
 def reference(problem: Problem) -> Arrays:
-    """Return the same in float64, of weights taken apart one by one."""
+    """Return the expected result in float64; the words are unpacked number by number."""
     x, w, scale = problem.inputs
     bits = 16 * w.shape[1] // x.shape[1]
     exact = np.zeros((len(w), x.shape[1]))

@@ -1,7 +1,7 @@
-"""Products with quantised weights: whole numbers of 8 or 4 bits, with a scale for 64 of K and each column.
+"""Products with quantised weights: integers of 8 or 4 bits, with one scale per column and 64 elements along K.
 
-Weights lie by columns of the product, as the rows of a matrix (n, k). Of 4 bits, a byte of each 64 of K holds a number
-less 8 in its lower half, and the one 32 further on in its upper half.
+Weights are a matrix of shape (n, k): each row has the weights of one column of the product. 4-bit integers are stored
+with 8 added, two to a byte: in each group of 64 along K, byte i has number i in its lower half and i + 32 in its upper.
 """
 
 import numpy as np
@@ -12,25 +12,31 @@ from cutile import Const, Mut, Tensor, Tile, api, bf16, f16, f32, u8, u16
 from kernels.example import Array, Arrays, Case, Example, Problem, Tensors, product_flops
 
 GROUP = 64
-"""Of K, that have a scale together."""
+"""Elements along K that share a scale."""
 FEW_ROWS = 256
-"""Of a tile; with fewer, all of x that goes with some weights is loaded at once."""
+"""If a tile has fewer rows, one load of x covers all groups that one load of w has."""
 UP, DOWN = 2.0**96, 2.0**-37
-"""What `small` multiplies by: bits that are read as bf16 stand for 2**-133 each, and UP * 2**-133 is DOWN."""
+"""Factors of `small`: the lowest bit of a bf16 stands for 2**-133, and UP * 2**-133 is DOWN."""
 
 
 def small(bits: Tile, by: Tile, first: int, zero: int) -> Tile:
-    """(bits / first - zero) * by * DOWN as bf16, rounded once, of `bits` below 256 and scales from 2**-92 to 2**32.
+    """(bits / first - zero) * by * DOWN as bf16, rounded once, for `bits` below 256 and scales from 2**-92 to 2**32.
 
-    The lowest 8 bits of a bf16 alone are a multiple of its smallest number, 2**-133. So nothing is to be converted, and
-    one instruction makes two weights.
+    If only the lowest 8 bits of a bf16 are set, it is a multiple of the smallest bf16, 2**-133. So the bits need no
+    conversion, and one instruction makes two weights.
+
+    Args:
+        bits: u16; multiples of `first`.
+        by: the scales, bf16.
+        first: the value of the lowest used bit: 1, or 16 for the upper half of a byte.
+        zero: the stored number that stands for zero.
     """
     return ct.fma(ct.bitcast(bits, bf16), ct.fma(by, UP / first, -0.0), ct.fma(by, -zero * DOWN, -0.0))
 
 
 @ct.entry
 def int8_weights(z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, GROUPS: Const = 1, LEFT: Const = 1):
-    """z = x @ (w * scale)^T for w of i8, of which GROUPS of 64 are loaded at once, and LEFT of x."""
+    """z = x @ (w * scale)^T for w of i8. One load of w has GROUPS groups of 64 along K, one load of x has LEFT."""
     BM, BN = z.shape
     i, j, _ = ct.get_tile_block_id()
     acc = ct.constant(0, (BM, BN), f32)
@@ -52,7 +58,7 @@ def int8_weights(z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, GROUPS: Const =
 
 @ct.entry
 def int4_weights(z: Mut, x: Tensor, w: Tensor, scale: Tensor, *, GROUPS: Const = 1, LEFT: Const = 1):
-    """z = x @ (w * scale)^T for w of u8, with two numbers of 4 bits each; GROUPS and LEFT as of `int8_weights`."""
+    """z = x @ (w * scale)^T for w of u8, two 4-bit integers to a byte. GROUPS and LEFT as in `int8_weights`."""
     BM, BN = z.shape
     HALF = GROUP // 2
     i, j, _ = ct.get_tile_block_id()
@@ -90,10 +96,11 @@ def quantised(
     Args:
         x: tensor of shape (m, k), f16 or bf16, k a multiple of 64; lent to the op.
         w: weights of shape (n, k) and i8, or (n, k / 2) and u8.
-        scale: of shape (k / 64, n) and x's dtype. Of bf16 they are zeros, or between 2**-92 and 2**32.
+        scale: scales of shape (k / 64, n) and x's dtype. In bf16 each has to be zero, or between 2**-92 and 2**32.
         out: where the result goes, of shape (m, n); a new tensor by default.
         tile: rows and columns of a tile.
-        groups: of 64 of K that are loaded at once: two are faster on Hopper, and may take too many registers elsewhere.
+        groups: groups of 64 along K that one load of w has. Two are faster on Hopper, and may take too many registers
+            elsewhere.
 
     Example:
         >>> x, w, scale = api.ones((16, 64), f16), api.ones((16, 64), ct.i8), api.ones((1, 16), f16)
@@ -102,7 +109,7 @@ def quantised(
     """
     kernel = int8_weights if w.shape[1] == x.shape[1] else int4_weights
     z = api.empty((x.shape[0], w.shape[0]), x.dtype) if out is None else out
-    # Of few rows x is small, and waiting for its parts takes longer than having it sooner saves.
+    # With few rows x is small, and separate waits for its parts would cost more than their earlier arrival saves.
     left = groups if tile[0] < FEW_ROWS else 1
     return kernel(z.partition(tile), x, w, scale, GROUPS=groups, LEFT=left).first().unpartition()
 
@@ -129,7 +136,7 @@ def weights(w: Array, scale: Array) -> Array:
 
 
 def reference(problem: Problem) -> Arrays:
-    """Return the same in float64."""
+    """Return the expected result in float64."""
     x, w, scale = problem.inputs
     return (x.astype(np.float64) @ weights(w, scale).T,)
 

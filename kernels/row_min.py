@@ -1,4 +1,4 @@
-"""The smallest element of each row and where it stands: the last step of a nearest-neighbour search."""
+"""The smallest element of each row and its column: the last step of a nearest-neighbour search."""
 
 import numpy as np
 
@@ -18,7 +18,7 @@ def row_min(lowest: Mut, column: Mut, x: Tensor, *, BN: Const = 128):
     where = ct.constant(0, (rows,), i32)
     for j in range(ct.num_tiles(part, 1)):
         columns = (ct.iota((BN,)) + j * BN).reshape((1, BN))
-        # What lies past the last column was padded with zeros, which might be the smallest.
+        # Past the last column the load pads with zeros, which may be smaller than the row's minimum.
         tile = ct.select(columns < x.shape[1], part.load((i, j)), float("inf"))
         low = ct.reduce_min(tile, 1)
         first = ct.reduce_min(ct.select(tile <= low.reshape((rows, 1)), columns, x.shape[1]), 1)
@@ -30,7 +30,7 @@ def row_min(lowest: Mut, column: Mut, x: Tensor, *, BN: Const = 128):
 
 
 def tile_for(columns: int, device: Device, rows: int | None = None) -> tuple[int, int]:
-    """Rows and columns of a tile for rows of so many columns, of as many `rows` as are asked for.
+    """Rows and columns of a tile, for rows of `columns` elements; `rows` is kept if it is given.
 
     A GPU takes whole rows up to 4096 columns, so that a tile block waits for memory once. On an H200, for 8192 rows of
     4096 columns, tiles of 1 by 4096 took 41.9 us, of 16 by 128 47.2 us, and a copy of as many bytes 35.6 us.
@@ -43,7 +43,7 @@ def tile_for(columns: int, device: Device, rows: int | None = None) -> tuple[int
         return rows or 16, 128
     wide = min(max(128, 1 << (columns - 1).bit_length()), 4096)
     tall = rows or max(1, 1024 // wide)
-    while wide > 128 and tall * wide > 8192:  # what threads have registers for
+    while wide > 128 and tall * wide > 8192:  # more elements do not fit the threads' registers
         wide //= 2
     return tall, wide
 
@@ -56,7 +56,7 @@ def row_minimum(
     Args:
         x: float32 tensor of shape (m, n), without NaN; lent to the op.
         out: where the results go, float32 and int32 of shape (m,); new tensors by default.
-        rows: rows per tile block; what suits the device by default.
+        rows: rows per tile block; by default as `tile_for` chooses.
 
     Example:
         >>> x = api.arange(6, f32).reshape((2, 3)).sync()

@@ -1,4 +1,4 @@
-"""SwiGLU: silu(x @ gate) * (x @ up), two products in one loop that share what they load of x."""
+"""SwiGLU: silu(x @ gate) * (x @ up), two products in one loop that share their loads of x."""
 
 import numpy as np
 
@@ -58,7 +58,7 @@ def _launch(case: Case, outputs: Tensors, inputs: Tensors) -> DeviceOp[Tensors]:
 
 
 def reference(problem: Problem) -> Arrays:
-    """Return the same in float64."""
+    """Return the expected result in float64."""
     x, gate, up = (each.astype(np.float64) for each in problem.inputs)
     gates = x @ gate
     return (gates / (1 + np.exp(-gates)) * (x @ up),)

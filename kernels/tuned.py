@@ -1,7 +1,7 @@
 """Tune a kernel of this folder on this machine: `python -m kernels.tuned softmax`.
 
-Which tile is the fastest for one size, and how much faster it is than what the library takes by itself. Every
-configuration is compared with float64 before it is timed; what was measured is kept, so that a second run goes on.
+It finds the fastest tile for one size, and how much faster it is than the library's own choice. Every configuration is
+compared with float64 before it is timed. Measurements are kept, so that a second run continues.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from kernels.gemm_model import Choice
 
 @dataclass(frozen=True)
 class Tunable:
-    """A kernel, and what of it can be tuned.
+    """A kernel, and its tunable parameters.
 
     Attributes:
         example: the kernel.
-        size: of the problem, where none is asked for.
-        space: the values of each parameter, on a kind of device.
+        size: the default size of the problem.
+        space: the values of each parameter, for a device.
         launch: the op of a configuration.
-        own: the configuration that the library takes by itself.
-        keep: which combinations make sense.
+        own: the library's own choice.
+        keep: whether a combination of parameters makes sense.
     """
 
     example: Example
@@ -95,7 +95,7 @@ TUNABLE = {
     ),
     "gemm": Tunable(
         gemm.EXAMPLE, (1024, 1024, 1024), _products, _product, _own_product,
-        # Halves of a thread block have tiles of 128 rows, and share nothing with another one.
+        # In a ping-pong kernel tiles have 128 rows, and thread blocks form no clusters.
         lambda config: not config.halved or (config.rows == 128 and config.columns <= 192 and config.cluster == 1),
     ),
 }  # fmt: skip
@@ -109,14 +109,18 @@ def tune(
     options: BenchOptions | None = None,
     space: Mapping[str, Sequence[Any]] | None = None,
 ) -> tuple[Tuned, Config, float]:
-    """Search on the default device; return what was found, the library's own choice, and how much faster the winner is.
+    """Search on the default device.
 
     Args:
         name: the kernel.
         case: the size and the element type.
         budget_s: seconds after which the best so far wins.
-        options: how long a measurement takes.
-        space: in place of the kernel's own; its own choice is tried in any case.
+        options: the length of a measurement.
+        space: the values of each parameter, in place of the kernel's own space. The library's own choice is always
+            tried.
+
+    Returns:
+        The result of the search, the library's own choice, and the speed of the winner relative to it.
     """
     tunable = TUNABLE[name]
     example = tunable.example
@@ -130,7 +134,7 @@ def tune(
         return tunable.launch(case, outputs, inputs, config)
 
     def spoil() -> DeviceOp[tuple[None, ...]]:
-        """What the outputs held before: NaN, or the input of a kernel that works in place."""
+        """Write the outputs' first contents again: NaN, or the input of a kernel that works in place."""
         return together(*(api.memcpy(to, of) for to, of in zip(outputs, spoiled, strict=True)))
 
     def right(results: Tensors) -> None:

@@ -1,7 +1,7 @@
 """`make bench`: measure the kernels beside NumPy, torch and a plain copy, and keep the figures.
 
-Every figure is a median of interleaved runs on random inputs, of a result that was checked first. They go, with what
-is needed to judge them (machine, versions, number of runs), into one JSON file for each kind of device.
+Every figure is a median of interleaved runs on random inputs, after the result was checked. One JSON file for each kind
+of device has the figures, with the machine, the versions and the number of runs.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def measured(device: Device, options: argparse.Namespace) -> Sequence[Row]:
 
 
 def record(device: Device, rows: Sequence[Row], launches: dict[str, Launches]) -> dict[str, Any]:
-    """The figures, and what is needed to judge them."""
+    """The figures, with the machine, the versions and the number of runs."""
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "device": {"name": device.name, "arch": device.arch, "kind": device.kind},

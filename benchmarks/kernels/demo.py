@@ -1,7 +1,7 @@
-"""The main job, end to end: `python -m kernels` runs every kernel on this machine's best device.
+"""The demo, `python -m kernels`: runs the main kernels on this machine's best device.
 
-Each is checked against NumPy in float64 and timed beside NumPy (and torch, where it is installed); then handwritten
-digits are classified with them. Exits with 1 when a result is wrong.
+Each is compared with NumPy in float64 and timed beside NumPy (and torch, if it is installed); then handwritten digits
+are classified with them. Exits with 1 when a result is wrong.
 """
 
 import argparse

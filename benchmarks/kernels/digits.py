@@ -1,4 +1,4 @@
-"""Handwritten digits by nearest neighbours, on real data: a product, a reduction, and one host array back.
+"""Classification of handwritten digits by nearest neighbours: a product, a reduction, and one copy to the host.
 
 The squared distance of a test image a to a training image b is |a|^2 - 2 a.b + |b|^2. The first term is the same for
 all b, and the last two are one product when each b carries |b|^2 as one more feature. So the distances come from the
@@ -21,7 +21,7 @@ MIN_ACCURACY = 0.97
 
 @dataclass(frozen=True)
 class Outcome:
-    """How many held-out images there were, what share was classified right, and whether NumPy agrees on each."""
+    """The number of held-out images, the share that was classified right, and whether NumPy agrees on each."""
 
     held_out: int
     accuracy: float
@@ -29,7 +29,7 @@ class Outcome:
 
     @property
     def wrong(self) -> str:
-        """Say what is wrong; empty when nothing is."""
+        """The fault; "" if there is none."""
         if not self.agrees:
             return "digits: the neighbours differ from those that NumPy finds"
         if self.accuracy <= MIN_ACCURACY:
@@ -69,7 +69,7 @@ def classify(seed: int = 0) -> Outcome:
 
 
 def nearest_by_numpy(images: Array, examples: Array) -> Array:
-    """Return what `nearest` yields, from exact integer distances."""
+    """Return the result of `nearest`, from exact integer distances."""
     distances = (examples**2).sum(axis=1) - 2 * (images @ examples.T)
     return np.argmin(distances, axis=1)
 

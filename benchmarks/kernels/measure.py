@@ -11,13 +11,13 @@ from kernels.example import Case, Example, Problem, to_device, to_host
 
 @dataclass(frozen=True)
 class Row:
-    """What was found.
+    """The measurements of one kernel at one size.
 
     Attributes:
-        kernel, size: what ran.
+        kernel, size: names of the kernel and of the size.
         error: the largest error, relative to the largest element of the float64 result.
-        wrong: why the result is not acceptable; empty when it is.
-        timings: milliseconds, by who computed: `cutile`, `numpy`, `torch`.
+        wrong: why the result is not acceptable; "" if it is.
+        timings: milliseconds, by library: `cutile`, `numpy`, `torch`.
         rate: GB/s or GFLOP/s of cutile, as `unit` says.
     """
 
@@ -30,7 +30,7 @@ class Row:
     unit: str
 
     def ratio(self, peer: str) -> float | None:
-        """Return how many times as fast as `peer` cutile was, or None where that peer did not run."""
+        """Return the speed of cutile relative to `peer`, or None if that peer did not run."""
         other = self.timings.get(peer)
         return None if other is None else other.median / self.timings["cutile"].median
 
@@ -50,11 +50,11 @@ def measure(
     Args:
         example: the kernel.
         case: the size.
-        clock: the device, and how time is taken there.
-        seed: of the random inputs. Outputs are poisoned before the run that is checked.
-        budget_s: seconds spent on each of those who are timed.
-        quick: a check, not a measurement: hardly any time is spent.
-        copy: whether a plain copy that moves the same bytes is a peer too.
+        clock: the clock of the device.
+        seed: the seed of the random inputs. Outputs are poisoned before the run that is checked.
+        budget_s: seconds spent on each library.
+        quick: check the result, and spend hardly any time on the measurement.
+        copy: whether a plain copy of as many bytes is a peer, too.
     """
     problem = example.problem(case, np.random.default_rng(seed))
     error, wrong, run = _checked(example, case, problem, clock)

@@ -1,4 +1,4 @@
-"""The page that shows the kept figures: written from the JSON files beside it, so that it says nothing else."""
+"""The page of the kept figures, generated from the JSON files beside it."""
 
 import json
 from pathlib import Path
@@ -7,14 +7,18 @@ from typing import Any
 HEAD = """\
 # Benchmarks
 
-Written by `make bench` from the JSON files in this folder, which also hold the number of runs, the fastest run, the
-machine and every version. Each figure is the median of interleaved runs on random inputs, of a result that was compared
-with float64 first. A ratio above 1 means faster than the peer. NumPy and torch use preallocated outputs and their own
-threads; `copy` is a plain copy that reads and writes as many bytes. NumPy runs on the CPU of the same machine. How time
-is taken: [testing.md](../testing.md). Products of 16 and 8 bits on GPUs, pair by pair beside cuBLAS:
-[products/](products/README.md); loops of several products, attention among them: [loops/](loops/README.md); kernels
-that move bytes: [memory/](memory/README.md); sorts and the largest elements: [order/](order/README.md);
-histograms: [histogram/](histogram/README.md); rows on the CPU: [cpu/](cpu/README.md).
+The speed of the library's kernels beside NumPy, torch and a copy. `make bench` writes this page from the JSON files in
+this folder, which also hold the number of runs, the fastest run, the machine and every version. Each figure is the
+median of interleaved runs on random inputs; the results are compared with float64 first. A ratio above 1 means faster
+than the peer. NumPy and torch use preallocated outputs and their own threads; `copy` is a plain copy that reads and
+writes as many bytes. NumPy runs on the CPU of the same machine. [testing.md](../testing.md) says how time is taken.
+
+Other pages have matrix products of 16 and 8 bits on GPUs, in pairs with cuBLAS ([products/](products/README.md)); loops
+of several products, such as attention ([loops/](loops/README.md)); kernels that move bytes
+([memory/](memory/README.md)); sorts and the largest elements ([order/](order/README.md)); histograms
+([histogram/](histogram/README.md)); rows on the CPU ([cpu/](cpu/README.md)); the cost of launches, calls and
+collectives ([runtime/](runtime/README.md)); compile times ([compile/](compile/README.md)); and searches with random
+kernels ([random/](random/README.md)).
 """
 PEERS = ("numpy", "torch", "copy")
 

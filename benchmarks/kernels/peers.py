@@ -1,7 +1,7 @@
-"""The same computations by NumPy, and by torch where it is installed: what a kernel is timed beside.
+"""The peers of the kernels: the same computations by NumPy, and by torch if it is installed.
 
-Each is written the way somebody who cares would write it: outputs preallocated, the library's own threads.
-The only place that touches torch, which is untyped here.
+Each is written for speed: with preallocated outputs and the library's own threads. No other file of this folder touches
+torch, which has no types here.
 """
 
 import importlib
@@ -20,7 +20,7 @@ from kernels.saxpy import FACTOR
 
 
 def numpy_run(name: str, problem: Problem) -> Run | None:
-    """Return a run of the kernel `name` by NumPy on the problem's arrays, or None where NumPy has no fast form."""
+    """Return a run of the kernel `name` by NumPy on the problem's arrays, or None if NumPy has no fast form."""
     dtype = problem.inputs[0].dtype
     if name not in _NUMPY or dtype not in (np.float32, np.float64):
         return None
@@ -84,12 +84,12 @@ _NUMPY: dict[str, Callable[[Problem], Callable[[], object]]] = {
 
 @cache
 def torch() -> Any:
-    """Return the module torch, or None where it is not installed."""
+    """Return the module torch, or None if it is not installed."""
     return importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
 
 def torch_run(name: str, problem: Problem, device: Device) -> Run | None:
-    """Return a run of the kernel `name` by torch on `device`, or None where torch or its CUDA part is missing."""
+    """Return a run of the kernel `name` by torch on `device`, or None if torch or its CUDA part is missing."""
     if torch() is None or (device.kind == "cuda" and not torch().cuda.is_available()):
         return None
     call = _torch_call(name, problem, f"cuda:{device.ordinal}" if device.kind == "cuda" else "cpu")

@@ -1,4 +1,4 @@
-"""At which sizes the kernels are shown and measured: real ones, and small ones for a quick look."""
+"""The sizes at which the kernels are shown and measured: real ones, and small ones for quick runs."""
 
 from cuda_async import Device
 from cutile import bf16, f16, f32
@@ -9,7 +9,7 @@ EXAMPLES = tuple(module.EXAMPLE for module in (saxpy, vector_add, gemm, softmax,
 
 
 def demo_sizes(device: Device, *, quick: bool = False) -> tuple[tuple[Example, Case], ...]:
-    """Return what `python -m kernels` runs on `device`. With `quick`, sizes that take no time."""
+    """Return the kernels and sizes of `python -m kernels` on `device`. With `quick`, sizes that take no time."""
     if quick:
         return (
             (saxpy.EXAMPLE, Case((1 << 14,))),
@@ -30,9 +30,9 @@ def demo_sizes(device: Device, *, quick: bool = False) -> tuple[tuple[Example, C
 
 
 def bench_sizes(device: Device, *, quick: bool = False) -> tuple[tuple[Example, Case], ...]:
-    """Return what `python -m benchmarks.kernels.bench` measures: the demo's sizes, and on a GPU saxpy on a gigabyte.
+    """Return the sizes of `python -m benchmarks.kernels.bench`: the demo's, and on a GPU saxpy on a gigabyte.
 
-    Products of 16 bits are left out: they are measured pair by pair, by `python -m kernels bench`.
+    Products of 16 bits are left out: `python -m kernels bench` measures these in pairs.
     """
     large = ((saxpy.EXAMPLE, Case((1 << 28,))),) if device.kind == "cuda" and not quick else ()
     return (*large, *(each for each in demo_sizes(device, quick=quick) if each[1].dtype is f32))

@@ -10,7 +10,7 @@ from benchmarks.record import duration
 
 
 def console() -> Console:
-    """Return a console as wide as the terminal, and wide enough for a table where there is none."""
+    """Return a console as wide as the terminal, or, without a terminal, wide enough for a table."""
     terminal = Console()
     return terminal if terminal.is_terminal else Console(width=120)
 

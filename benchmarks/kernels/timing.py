@@ -1,7 +1,7 @@
-"""Time one thing beside another: medians of interleaved runs, each measured where it executes.
+"""Interleaved timing of a kernel and its peers: medians of runs, each measured where it executes.
 
-A `Run` executes once and returns the milliseconds it took, by the device's own clock (`cutile.bench`). Not a profiler,
-and nothing here judges a result.
+A `Run` executes once and returns its milliseconds, by the device's own clock (`cutile.bench`). Results are not checked
+here.
 """
 
 import statistics
@@ -34,15 +34,15 @@ def interleaved(
     most: int = 100,
     pause_s: float = 0.0,
 ) -> dict[str, Timing]:
-    """Time each of `runs` in turn, over and over, after one round that does not count.
+    """Time each of `runs` in rounds, after one round that does not count.
 
     Args:
-        runs: what to time, by name.
-        budget_s: stop after this many seconds for each of them,
-        least: but not before so many rounds,
-        most: and at the latest after so many.
-        pause_s: idle seconds before each run. The threads of a BLAS spin for a while after a call, and would take
-            their cores from whoever comes next.
+        runs: the runs, by name.
+        budget_s: seconds for each of them, after which the rounds end.
+        least: the fewest rounds, whatever they take.
+        most: the most rounds.
+        pause_s: idle seconds before each run. The threads of a BLAS spin for a while after a call, on cores that the
+            next run needs.
     """
     for run in runs.values():
         run()
@@ -84,7 +84,7 @@ class DeviceClock:
 
     @property
     def pause_s(self) -> float:
-        """How long to wait before a run, for the threads of the run before to go to sleep; see `interleaved`."""
+        """Idle seconds before a run, in which the threads of the run before go to sleep; see `interleaved`."""
         return 0.1 if self.device.kind == "host" else 0.0
 
     def time(self, build: Callable[[], DeviceOp[Any]]) -> Run:
@@ -93,6 +93,6 @@ class DeviceClock:
         return lambda: arm.run(1) * 1e3
 
     def time_copy(self, nbytes: int) -> Run:
-        """Return a run that times a plain copy which reads and writes `nbytes` in all: what the memory can do."""
+        """Return a run that times a plain copy which reads and writes `nbytes` in all."""
         source, destination = (api.zeros((nbytes // 8,), i32).sync_on(self.stream) for _ in range(2))
         return self.time(lambda: api.memcpy(destination, source))

@@ -4,10 +4,10 @@
 
     python -m benchmarks.loops [--output docs/benchmarks/loops/nvidia_h200.json] [--pairs 20] [--cases 'atten*' lora]
 
-Each kernel and its peer run in turn in one process, on the same random inputs, and each is timed by events around
+Each kernel and its peer run in alternation in one process, on the same random inputs. Each is timed by events around
 launches without a pause. Before that each computes once into an output of NaN, and every element is compared with
-float64. A GPU at its power limit slows down within tens of milliseconds, and who draws less slows down less: so cases
-that stand for the others are timed in turns of 50 ms and again in turns of 200 ms (`--long` names more of them).
+float64. A GPU at its power limit slows down within tens of milliseconds, by the power that a kernel draws. So some
+representative cases are timed in turns of 50 ms and again in turns of 200 ms (`--long` selects these cases).
 """
 
 from __future__ import annotations
@@ -36,14 +36,15 @@ MODULES = (cases, attention, backward, ordinary, scaled, shapes, experts, eight,
 CASES = tuple(case for module in MODULES for case in module.CASES)
 SHORT_MS, LONG_MS, WARM_S = 50, 200, 0.3
 WORST = 10 / 3
-"""How many times as much error the worst row may have as all together."""
+"""The error that the worst row may have, relative to the error that is allowed for all rows together."""
 
 
 def judge(arm: OurArm | TorchArm, allowed: float) -> tuple[float, str]:
-    """Compute once; return the relative error of all elements, and what is wrong with them, if anything is."""
+    """Compute once; return the relative error of all elements, and the fault, "" if there is none."""
     arm.run(1)
     squares, norms = (arm.out.double() - arm.exact).square_().sum(-1), arm.exact.square().sum(-1)
-    # Some rows are all but nothing, as the gradient of one that sees a single key: a tenth of the others' norm then.
+    # Some rows are nearly zero, such as the gradient of a row that sees a single key. Their error is relative to a
+    # tenth of the mean norm.
     floor = norms.clamp_min(1e-2 * float(norms.mean()))
     error, worst = math.sqrt(float(squares.sum() / norms.sum())), math.sqrt(float((squares / floor).max()))
     if not error <= allowed:
@@ -54,7 +55,7 @@ def judge(arm: OurArm | TorchArm, allowed: float) -> tuple[float, str]:
 
 
 def measured(case: Loop, torch: Any, pairs: int, long: bool) -> dict[str, Any]:
-    """One case beside its peers: judged, then timed."""
+    """One case beside its peers: checked, then timed."""
     record: dict[str, Any] = {"name": case.name, "what": case.what, "flops": case.flops, "wrong": "", "peers": {}}
     try:
         ours, peers = case.arms(torch)

@@ -25,10 +25,10 @@ from kernels.packed import packed, ranges
 def forward_arms(
     torch: Any, heads: int, shared: int, rows: int, keys: int, width: int, causal: bool, window: int, sets: int
 ) -> Arms:
-    """Attention forward, beside cuDNN's; of a window beside flex_attention's and as much of our dense attention.
+    """Attention forward, beside cuDNN; with a window, beside flex_attention and our dense attention of as many scores.
 
-    Several sets of operands take turns in one graph, ours and the peer's: so nothing is found in the L2 cache, and no
-    launch is waited for.
+    With several `sets` of operands, ours and the peer's are graphs that go through all sets. So no operand is found in
+    the L2 cache, and launches take no time.
     """
     q = drawn(torch, sets * heads, rows, width)
     k, v = (drawn(torch, sets * shared, keys, width) for _ in range(2))
@@ -67,7 +67,7 @@ def cudnn(torch: Any, q: Any, k: Any, v: Any, causal: bool) -> Any:
 
 
 def flex(torch: Any, q: Any, k: Any, v: Any, window: int) -> Any:
-    """A call of flex_attention, compiled, of a causal window."""
+    """A call of compiled flex_attention with a causal window."""
     module = importlib.import_module("torch.nn.attention.flex_attention")
     rows, keys = q.shape[1], k.shape[1]
 
@@ -80,7 +80,7 @@ def flex(torch: Any, q: Any, k: Any, v: Any, window: int) -> Any:
 
 
 def exact_rows(torch: Any, q: Any, k: Any, v: Any, causal: bool, window: int) -> Any:
-    """The same in float64, as many rows of a head at a time as there is memory for."""
+    """Attention in float64, as many rows of a head at a time as fit memory."""
     heads, rows, width = q.shape
     keys = k.shape[1]
     exact = torch.empty(q.shape, device=q.device, dtype=torch.float64)
@@ -109,7 +109,7 @@ def forward(
     window: int = 0,
     sets: int = 1,
 ) -> Loop:
-    """A case of attention forward; of a window, every score that a row sees counts."""
+    """A case of attention forward; with a window, its arithmetic counts the scores inside of the window."""
     sees = f"a window of {window}" if window else "causal" if causal else "full"
     of = f"{heads} heads" if heads == shared else f"{heads} heads over {shared}"
     what = f"attention forward, {of} x {rows}{f' x {keys}' if rows != keys else ''}, width {width}, {sees}, bf16"
@@ -122,13 +122,13 @@ def forward(
 
 
 LENGTHS = (4096, 512, 3000, 1024, 2048, 700, 4096, 130, 2500, 1500, 3333, 64, 4000, 1765, 1000, 3000)
-"""Of packed sequences: 32768 rows in all."""
+"""Lengths of packed sequences, 32768 rows in all."""
 SPREAD = tuple(round(128 * 64 ** (at * 11 % 32 / 31)) for at in range(32))
-"""32 lengths from 128 to 8192, as many between 128 and 256 as between 4096 and 8192, in no order."""
+"""32 lengths from 128 to 8192, spread evenly on a logarithmic scale, in mixed order."""
 
 
 def packed_arms(torch: Any, lengths: tuple[int, ...], heads: int, width: int) -> Arms:
-    """Causal attention of packed sequences, beside FlashAttention's as torch has it."""
+    """Causal attention of packed sequences, beside torch's FlashAttention."""
     rows = sum(lengths)
     q, k, v = (drawn(torch, heads, rows, width) for _ in range(3))
     out, ours = poisoned(torch, heads, rows, width)
@@ -161,11 +161,11 @@ def packed_case(name: str, lengths: tuple[int, ...], heads: int, width: int) -> 
 
 
 CAP = 30
-"""What scores are capped to, by tanh."""
+"""The cap of scores, by tanh."""
 
 
 def capped_arms(torch: Any, heads: int, rows: int, width: int) -> Arms:
-    """Attention with capped scores, beside ours without, and beside flex_attention."""
+    """Attention with capped scores, beside ours without a cap, and beside flex_attention."""
     q, k, v = (drawn(torch, heads, rows, width, scale=2.0) for _ in range(3))  # scores of 4, of which some are capped
     scale = 1 / math.sqrt(width)
     out, ours = poisoned(torch, heads, rows, width)
@@ -197,7 +197,7 @@ FREE = "ours without a cap"
 
 @ct.entry
 def listed(o: Mut, q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, counts: Tensor, scale: f32, *, BN: Const = 128):
-    """Attention in which tile i of rows sees the whole blocks of BN keys that blocks[i, :counts[i]] says."""
+    """Attention in which tile i of rows sees the blocks of BN keys whose numbers are blocks[i, :counts[i]]."""
     _, BM, D = o.shape
     h, i, _ = ct.get_tile_block_id()
     rows = ct.load_tile(q, (1, BM, D), (h, i, 0)).reshape((BM, D))
@@ -213,7 +213,7 @@ def listed(o: Mut, q: Tensor, k: Tensor, v: Tensor, blocks: Tensor, counts: Tens
 
 
 BLOCK, SEEN = 128, 32
-"""Keys of a block, and blocks that a tile of rows sees on the average."""
+"""Keys of a block, and blocks that a tile of rows sees on average."""
 
 
 def listed_arms(torch: Any, heads: int, rows: int, width: int) -> Arms:
@@ -223,7 +223,7 @@ def listed_arms(torch: Any, heads: int, rows: int, width: int) -> Arms:
     sees = torch.rand(count, count, device="cuda") < SEEN / count
     sees.fill_diagonal_(True)
     counts = sees.sum(1).to(torch.int32)
-    # The places that are seen, in their order, ahead of those that are not.
+    # The numbers of the seen blocks, in ascending order, ahead of the others.
     blocks = torch.argsort((~sees).to(torch.int32), dim=1, stable=True).to(torch.int32)
     hidden = ~sees.repeat_interleave(BLOCK, 1)
     exact = torch.empty(q.shape, device="cuda", dtype=torch.float64)
@@ -245,7 +245,7 @@ def listed_arms(torch: Any, heads: int, rows: int, width: int) -> Arms:
 
 
 def dense_arm(torch: Any, scores: int, width: int) -> OurArm:
-    """Our attention with so many scores, all of them seen, in heads of 4096 rows: as much arithmetic."""
+    """Our attention without a mask, in heads of 4096 rows, with `scores` scores in all."""
     heads, rows = scores // 4096**2, 4096
     q, k, v = (drawn(torch, heads, rows, width) for _ in range(3))
     out, ours = poisoned(torch, heads, rows, width)
@@ -261,7 +261,7 @@ def dense_arm(torch: Any, scores: int, width: int) -> OurArm:
 
 
 def decode_arms(torch: Any, heads: int, keys: int, parts: int, page: int) -> Arms:
-    """Eight queries of each head of keys, beside the reading of keys and values as torch adds them up."""
+    """Eight queries for each head of keys, beside `torch.sum` of keys and values, which reads as many bytes."""
     q, k, v = drawn(torch, heads, 8, 128), drawn(torch, heads, keys, 128), drawn(torch, heads, keys, 128)
     out, ours = poisoned(torch, heads, 8, 128)
     exact = exact_rows(torch, q, k, v, False, 0)

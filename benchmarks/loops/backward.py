@@ -2,7 +2,7 @@
 # (torch ships no types that it needs)
 """The cases of `benchmarks.loops` that are gradients of attention, beside those of cuDNN and FlashAttention-2 in torch.
 
-Ours are three or four kernels, launched as one CUDA graph; what is timed is the device, of the peers too.
+Ours are three or four kernels, launched as one CUDA graph. For ours and for the peers, device time is measured.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from cutile import api
 from kernels.attention_backward import attend_backward
 
 SUMS = "our sums as they come"
-"""Our other form, which does not give the same bits again."""
+"""The name of our form with `repeats=False`, whose results do not repeat to the bit."""
 
 
 class Joined(TorchArm):
-    """A call that returns dq, dk and dv, of which one tensor is made where they are judged."""
+    """A call that returns dq, dk and dv; they are joined to one tensor for the comparison."""
 
     @property
     def out(self) -> Any:
@@ -42,7 +42,7 @@ def rows_of(*tensors: Any) -> Any:
 def backward_arms(
     torch: Any, heads: int, key_heads: int, rows: int, width: int, causal: bool, repeats: bool = True
 ) -> Arms:
-    """The form that repeats to the bit, beside the others; or the other form, beside cuDNN."""
+    """The form that repeats to the bit, beside all others; or, with `repeats=False`, the other form beside cuDNN."""
     aten = torch.ops.aten
     do, q = (drawn(torch, heads, rows, width) for _ in range(2))
     k, v = (drawn(torch, key_heads, rows, width) for _ in range(2))
@@ -105,8 +105,8 @@ def exact_gradients(torch: Any, do: Any, q: Any, k: Any, v: Any, causal: bool) -
             weights = scores.sub_(sums).exp_()
             result = weights @ value
             o[head, part], lse[head, part] = result, sums[:, 0]
-            # The gradient is that of the o which is given: rounding it moves dq by up to a third of its norm, in a row
-            # of which one of two keys has all the weight.
+            # The gradient is computed from the rounded o, as the kernels do. Its rounding can move dq by a third of the
+            # norm, in a row in which one of two keys has all the weight.
             result = o[head, part].double()
             dv[head // group] += weights.T @ gradient
             weights.mul_(gradient @ value.T - (gradient * result).sum(1, keepdim=True)).mul_(scale)

@@ -21,11 +21,11 @@ from kernels.gemm_choice import choose, how_they_lie
 from kernels.swiglu import swiglu
 
 AT_ONCE = 1 << 28
-"""Scores in float64 at once while attention is judged: 2 GiB."""
+"""Scores in float64 that are held at once to check attention: 2 GiB."""
 
 
 ERROR = 6e-3
-"""What is allowed of the norm where nobody says more: some roundings to bf16, of 1.6e-3 each."""
+"""The default of the allowed error, relative to the norm: some roundings to bf16, of 1.6e-3 each."""
 
 # -- kernels --------------------------------------------------------------------------------------
 
@@ -58,7 +58,7 @@ def taps(z: Mut, x: Tensor, w: Tensor, *, BK: Const = 64):
 
 @ct.entry
 def branch(z: Mut, x: Tensor, w: Tensor, count: ct.i32, *, BK: Const = 64):
-    """z = x @ w where count > 3, else 0: a loop under a branch."""
+    """z = x @ w if count > 3, else 0: a loop under a branch."""
     BM, BN = z.shape
     i, j, _ = ct.get_tile_block_id()
     acc = ct.constant(0, (BM, BN), f32)
@@ -81,10 +81,10 @@ class OurArm:
     """A kernel, compiled and bound once and launched over and over.
 
     Args:
-        op: its launch, or a graph's.
-        out: torch's view of what it writes.
-        exact: what ought to be there, in float64.
-        device: where it runs; the first GPU by default.
+        op: the launch of the kernel, or of a graph.
+        out: torch's view of the output.
+        exact: the expected output, in float64.
+        device: the device; the first GPU by default.
     """
 
     def __init__(
@@ -107,16 +107,16 @@ class OurArm:
 
 
 class GraphArm(OurArm):
-    """Operations one behind the other, each of one kernel or several, as one CUDA graph; arguments as `OurArm`."""
+    """Operations that run one after the other, as one CUDA graph; arguments as for `OurArm`."""
 
     def __init__(self, ops: Iterable[DeviceOp[Any]], out: Any, exact: Any, name: str = "cutile", **more: Any) -> None:
         device: Device = more.get("device") or Device(0)
-        self._graph = zip_ops(*ops).graph_on(device.new_stream())  # its launches need it as long as they are made
+        self._graph = zip_ops(*ops).graph_on(device.new_stream())  # kept: launches need the graph
         super().__init__(self._graph.launch(), out, exact, name, device=device)
 
 
 class TorchArm:
-    """A call of torch, which returns what it computed."""
+    """A call of torch, which returns its result."""
 
     def __init__(self, torch: Any, name: str, call: Callable[[], Any], exact: Any) -> None:
         self.name, self.exact, self._call = name, exact, call
@@ -140,13 +140,15 @@ Arms = tuple[OurArm, Sequence["OurArm | TorchArm"]]
 
 @dataclass(frozen=True)
 class Loop:
-    """A case: its name, what is computed, its arithmetic, and who computes it.
+    """A case.
 
     Attributes:
-        flops: of one computation; causal attention counts half of the scores.
-        arms: given torch, draws inputs and returns the kernel and its peers.
+        name: its name on the command line.
+        what: the computation, in words.
+        flops: operations of one computation; causal attention counts half of the scores.
+        arms: a function of the module torch that draws inputs and returns the kernel and its peers.
         long: whether it is timed in long turns too.
-        allowed: the error of a result, relative to its norm.
+        allowed: the allowed error of a result, relative to its norm.
     """
 
     name: str
@@ -163,7 +165,7 @@ def drawn(torch: Any, *shape: int, scale: float = 1.0) -> Any:
 
 
 def poisoned(torch: Any, *shape: int) -> tuple[Any, Tensor]:
-    """An output of NaN: torch's tensor, and ours of the same memory."""
+    """An output of NaN: torch's tensor, and ours over the same memory."""
     out = torch.full(shape, math.nan, device="cuda", dtype=torch.bfloat16)
     return out, api.from_dlpack(out)
 
@@ -191,7 +193,7 @@ def attention_arms(torch: Any, heads: int, rows: int, width: int, causal: bool) 
 
 
 def exact_attention(torch: Any, q: Any, k: Any, v: Any, causal: bool) -> Any:
-    """The same in float64, a few heads at a time."""
+    """Attention in float64, a few heads at a time."""
     heads, rows, width = q.shape
     keys = k.shape[1]
     exact = torch.empty(q.shape, device=q.device, dtype=torch.float64)

@@ -1,6 +1,6 @@
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 # (torch ships no types that it needs)
-"""The fastest of the algorithms that cuBLASLt proposes for a product, by ctypes: torch takes the first one."""
+"""The fastest of the algorithms that cuBLASLt proposes for a product, called by ctypes; torch takes the first one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def library() -> ctypes.CDLL:
 def fastest(
     torch: Any, lefts: Sequence[Any], rights: Sequence[Any], rounds: int = 5, repeats: int = 5
 ) -> Callable[..., Any]:
-    """A call `f(x, w, out=)` of the algorithm that is the fastest here and now on these contiguous bf16 matrices."""
+    """A call `f(x, w, out=)` of the algorithm that is fastest on these contiguous bf16 matrices, measured now."""
     _ = lefts[0] @ rights[0]  # loads the library
     lt, (m, k), n = library(), lefts[0].shape, rights[0].shape[1]
 
@@ -50,7 +50,8 @@ def fastest(
         checked(getattr(lt, name)(ctypes.byref(handle), *arguments))
         return handle
 
-    def layout(rows: int, columns: int) -> ctypes.c_void_p:  # by columns, so that ours are transposed
+    # cuBLASLt is column-major: row-major matrices are transposed there.
+    def layout(rows: int, columns: int) -> ctypes.c_void_p:
         return made(
             "cublasLtMatrixLayoutCreate", R_BF16, ctypes.c_uint64(rows), ctypes.c_uint64(columns), ctypes.c_int64(rows)
         )

@@ -15,14 +15,15 @@ from cutile import Const, Mut, Tensor, Tile, api, f8e4m3fn, f32
 from kernels.attention import LOG2_E, LOW, attention, hide, tile_of
 
 RAISED = 8.0
-"""Weights are 2**8 times what they come to, of at most 448 that there are: those below 2**-17 of the largest vanish."""
+"""The base-2 logarithm of a factor on weights, so that they use the range of the type, up to 448; weights below 2**-17
+of the largest become 0."""
 
 ROWS, KEYS = 128, 192
-"""Of a tile. 128 keys are 0.984 as fast, 160 0.978, 64 0.81 (`docs/benchmarks/loops/attention.md`)."""
+"""Rows and keys of a tile. 128 keys are 0.984 as fast, 160 0.978, 64 0.81 (`docs/benchmarks/loops/attention.md`)."""
 
 
 def add_keys(scores: Tile, value: Tile, by_two: Tile, top: Tile, total: Tile, acc: Tile) -> tuple[Tile, Tile, Tile]:
-    """As in `kernels.attention`, of weights in 8 bits; what they sum up to is left to the tensor cores."""
+    """As in `kernels.attention`, with weights in 8 bits; the tensor cores add up their products (`use_fast_acc`)."""
     above = ct.max_tile(top, ct.reduce_max(scores, 1).reshape(top.shape) * by_two)
     shift = ct.broadcast(RAISED - above, scores.shape)
     weights = ct.exp2(ct.fma(scores, ct.broadcast(by_two, scores.shape), shift), ftz=True)

@@ -19,7 +19,7 @@ from kernels.experts import experts, grouped
 
 @ct.entry
 def weight_gradients(z: Mut, x: Tensor, dy: Tensor, ends: Tensor, *, BK: Const = 64):
-    """z[e] = x[first:end]^T @ dy[first:end], where ends[e] is first and ends[e + 1] end, multiples of BK."""
+    """z[e] = x[first:end]^T @ dy[first:end], with first = ends[e] and end = ends[e + 1], multiples of BK."""
     _, BM, BN = z.shape
     e, i, j = ct.get_tile_block_id()
     first, end = ct.load_tile(ends, (1,), (e,)).reshape(()), ct.load_tile(ends, (1,), (e + 1,)).reshape(())
@@ -33,14 +33,14 @@ def weight_gradients(z: Mut, x: Tensor, dy: Tensor, ends: Tensor, *, BK: Const =
 
 ROWS, N, K = 16384, 14336, 4096
 TILE = 128
-"""Rows of a tile, which one expert has to itself."""
+"""Rows of a tile; all of them belong to one expert."""
 STEP = 64
-"""Rows that are multiplied at once in gradients; an expert's are padded to a multiple of it."""
-SCALE = 1 / 8
+"""Rows that gradients multiply at once; the rows of an expert are padded to a multiple of it."""
+SCALE = 1 / 8  # so that sums of products have a deviation of some 1
 
 
 def shares(count: int, skewed: bool) -> list[int]:
-    """The rows of each expert: as many for each; or by Zipf's law, of which the last but one has none.
+    """The number of rows of each expert: equal, or by Zipf's law; then the last but one has none.
 
     Example:
         >>> shares(4, skewed=True)
@@ -55,13 +55,13 @@ def shares(count: int, skewed: bool) -> list[int]:
 
 
 def padded(torch: Any, x: Any, rows: Sequence[int], step: int) -> Any:
-    """The rows of each expert, filled with zeros to a multiple of `step`."""
+    """The rows of all experts, those of each padded with zeros to a multiple of `step`."""
     parts = [torch.nn.functional.pad(part, (0, 0, 0, -len(part) % step)) for part in x.split(list(rows))]
     return torch.cat(parts)
 
 
 def ends_of(torch: Any, rows: Sequence[int], step: int = 1) -> Any:
-    """Where each expert's rows end, each padded to a multiple of `step`."""
+    """The end of each expert's rows, if each expert's are padded to a multiple of `step`."""
     ends = itertools.accumulate(-(-count // step) * step for count in rows)
     return torch.tensor(list(ends), device="cuda", dtype=torch.int32)
 
@@ -72,7 +72,7 @@ def exact_products(torch: Any, x: Any, w: Any, rows: Sequence[int]) -> Any:
 
 
 def expert_arms(torch: Any, count: int, skewed: bool, listed: bool) -> Arms:
-    """Products of experts, beside torch's grouped product of the same rows; by a list, beside its two kernels."""
+    """Products of experts, beside torch's grouped product; for rows by a list, beside torch's gather and product."""
     rows = shares(count, skewed)
     tokens, w = drawn(torch, ROWS, K, scale=SCALE), drawn(torch, count, K, N, scale=SCALE)
     order = torch.randperm(ROWS, device="cuda") if listed else torch.arange(ROWS, device="cuda")
@@ -111,7 +111,7 @@ def gradient_arms(torch: Any, count: int) -> Arms:
 
 
 def case(name: str, what: str, count: int, *, skewed: bool = False, listed: bool = False) -> Loop:
-    """A case of products of experts; of rows that are there, not of those that fill a tile."""
+    """A case of products of experts; its arithmetic does not count padding."""
     arms = partial(expert_arms, count=count, skewed=skewed, listed=listed)
     return Loop(name, f"{count} experts, {what}, {ROWS} x {N} x {K}, bf16", 2 * ROWS * N * K, arms)
 

@@ -17,7 +17,10 @@ from kernels.decode import combine, share
 
 
 def add_keys(scores: Tile, value: Tile, by_two: Tile, top: Tile, totals: Tile, acc: Tile) -> tuple[Tile, Tile, Tile]:
-    """As in `kernels.attention`, of weights that are added up element by element: warpgroups have columns of a row."""
+    """As in `kernels.attention`, but `totals` adds up weights element by element, for a sum of the row at the end.
+
+    A row is divided among warpgroups, so a sum of each row in each iteration would need an exchange between them.
+    """
     above = ct.max_tile(top, ct.reduce_max(scores, 1).reshape(top.shape) * by_two)
     weights = ct.exp2(ct.fma(scores, ct.broadcast(by_two, scores.shape), ct.broadcast(-above, scores.shape)), ftz=True)
     fade = ct.exp2(top - above, ftz=True)
@@ -29,8 +32,9 @@ def add_keys(scores: Tile, value: Tile, by_two: Tile, top: Tile, totals: Tile, a
 def latent(part: Mut, lse: Mut, q: Tensor, k: Tensor, scale: f32, *, TURNED: Const = 64, BN: Const = 64):
     """Attention of q (sequences, heads, width + TURNED) over one of several equal parts of the keys of each sequence.
 
-    Keys k are (sequences, keys, width + TURNED), of which the first `width` columns are the values. Results are as
-    those of `kernels.decode.decode_part`: part (sequences, heads, parts * width), lse (sequences, heads, parts).
+    Keys k are (sequences, keys, width + TURNED); their first `width` columns are the values, and the last TURNED have
+    the rotary embedding. Results are as in `kernels.decode.decode_part`: part (sequences, heads, parts * width), lse
+    (sequences, heads, parts).
     """
     _, BM, D = part.shape
     b, i, s = ct.get_tile_block_id()

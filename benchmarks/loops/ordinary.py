@@ -1,6 +1,6 @@
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 # (torch ships no types that it needs)
-"""More cases of `benchmarks.loops`: products whose loads stand where numbers from memory or control flow say."""
+"""More cases of `benchmarks.loops`: products whose loads depend on numbers from memory, or on control flow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from kernels.quantised import FEW_ROWS, int4_weights, int8_weights
 
 @ct.entry
 def stream(z: ct.MappedPartitionMut, x: Tensor, w: Tensor, *, BK: Const = 64):
-    """z = x @ w, by blocks that each go through a stream of tiles."""
+    """z = x @ w; each tile block loops over its own tiles."""
     BM, BN = z.shape
     for index in z.iter_indices():
         i, j = index.coords()
@@ -40,7 +40,7 @@ def stream(z: ct.MappedPartitionMut, x: Tensor, w: Tensor, *, BK: Const = 64):
 
 @ct.entry
 def counted(z: Mut, x: Tensor, w: Tensor, *, BK: Const = 64):
-    """z = x @ w, in a loop that counts by itself."""
+    """z = x @ w, in a `while` loop with a counter of its own."""
     BM, BN = z.shape
     i, j, _ = ct.get_tile_block_id()
     acc = ct.constant(0, (BM, BN), f32)
@@ -53,7 +53,7 @@ def counted(z: Mut, x: Tensor, w: Tensor, *, BK: Const = 64):
 
 @ct.entry
 def masked(z: Mut, x: Tensor, w: Tensor, mask: Tensor, *, BK: Const = 64):
-    """z = the sum of x[:, k] @ w[k] over those steps k that a mask in memory has."""
+    """z = the sum of x[:, k] @ w[k] over the steps k that a mask in memory selects."""
     BM, BN = z.shape
     i, j, _ = ct.get_tile_block_id()
     acc = ct.constant(0, (BM, BN), f32)
@@ -65,7 +65,7 @@ def masked(z: Mut, x: Tensor, w: Tensor, mask: Tensor, *, BK: Const = 64):
 
 @ct.entry
 def paged(z: Mut, x: Tensor, w: Tensor, table: Tensor, *, BK: Const = 64):
-    """z = x @ w, where a table says in which page w's next rows are."""
+    """z = x @ w, with the rows of w in pages whose numbers are in a table."""
     BM, BN = z.shape
     i, j, _ = ct.get_tile_block_id()
     acc = ct.constant(0, (BM, BN), f32)
@@ -135,18 +135,18 @@ def beside_plain(torch: Any, kernel: Callable[[Tensor, Tensor, Tensor], KernelOp
 
 
 def stream_arms(torch: Any) -> Arms:
-    """By blocks that go through streams of tiles."""
+    """Tile blocks that loop over tiles."""
     blocks = Device(0).multiprocessor_count
     return beside_plain(torch, lambda z, x, w: stream(z.mut.partition((128, 256)).map((16, 1), blocks), x, w))
 
 
 def counted_arms(torch: Any) -> Arms:
-    """In a loop that counts by itself."""
+    """A `while` loop."""
     return beside_plain(torch, lambda z, x, w: counted(z.mut.partition((128, 256)), x, w))
 
 
 def masked_arms(torch: Any) -> Arms:
-    """Under a branch that a mask in memory decides, and which is always taken."""
+    """A product under a branch that a mask in memory decides; it is always taken."""
     mask = torch.ones(K // 64, device="cuda", dtype=torch.int32)
     return beside_plain(torch, lambda z, x, w: masked(z.mut.partition((128, 256)), x, w, api.from_dlpack(mask)))
 
@@ -165,7 +165,7 @@ def paged_arms(torch: Any) -> Arms:
 
 
 def batched_arms(torch: Any) -> Arms:
-    """Products of a batch, each as deep as a list in memory says, beside one plain product of as much arithmetic."""
+    """A batch of products, each with a K from a list in memory, beside one plain product of as much arithmetic."""
     rows = M // 4
     x, w = drawn(torch, BATCH, rows, K, scale=SCALE), drawn(torch, BATCH, K, N // 2, scale=SCALE)
     length = torch.full((BATCH,), K, device="cuda", dtype=torch.int32)
@@ -206,12 +206,12 @@ def normed_arms(torch: Any) -> Arms:
 
 
 class RotatingArm(GraphArm):
-    """Launches of one kernel over operands that rotate: all of them as one CUDA graph.
+    """Launches of one kernel over several sets of operands, all of them as one CUDA graph.
 
     Args:
-        make: a launch, given the number of its operands and where its result goes.
-        count: how many operands there are; together they are not to fit the L2 cache.
-        exact: what ought to be there, in float64.
+        make: returns a launch, given the number of its set and the tensor for its result.
+        count: the number of sets, so many that they do not fit the L2 cache together.
+        exact: the expected result, in float64.
     """
 
     def __init__(
@@ -224,22 +224,22 @@ class RotatingArm(GraphArm):
         self._count = count
 
     def run(self, repeats: int) -> float:
-        """Launch the graph `repeats` times; return the seconds of the device, of one operand after another."""
+        """Launch the graph `repeats` times; return the device's seconds for one set of operands in each."""
         return super().run(repeats) / self._count
 
 
 @dataclass(frozen=True)
 class Quantised:
-    """How products with quantised weights are launched, as tuning on an H200 found it.
+    """A launch of a product with quantised weights; tile, groups and options are the fastest on an H200, by tuning.
 
     Attributes:
-        rows: of x.
-        bits: of a weight.
-        tile: rows and columns.
-        groups: of 64 of K, which are loaded at once.
-        options: of the compilation; launches choose by themselves how many pieces share a tile.
-        columns: of the result.
-        prepacked: whether weights lie in the order of threads (`kernels/prepacked.py`); else by columns.
+        rows: rows of x.
+        bits: bits of a weight.
+        tile: rows and columns of a tile.
+        groups: groups of 64 of K that are loaded at once.
+        options: compile options; launches choose the number of splits (split-K) by themselves.
+        columns: columns of the result.
+        prepacked: whether weights are stored in the order of threads (`kernels/prepacked.py`), or column-major.
     """
 
     rows: int
@@ -252,20 +252,20 @@ class Quantised:
 
     @property
     def name(self) -> str:
-        """Of the case."""
+        """The name of the case."""
         kind = "prepacked" if self.prepacked else "int"
         return f"{kind}{self.bits}-{self.rows}" + (f"-{self.columns}" if self.columns != DEPTH else "")
 
     @property
     def what(self) -> str:
-        """What is computed."""
+        """The computation, in words."""
         return f"x @ w^T with {'prepacked ' if self.prepacked else ''}w of {self.bits} bits"
 
 
 DEPTH = 8192
-"""Of products with quantised weights."""
+"""K of products with quantised weights."""
 TWICE = CompileOptions(occupancy=2)
-"""Two thread blocks to a multiprocessor: of few rows, one alone converts too slowly."""
+"""Two thread blocks on a multiprocessor: with few rows, one alone converts weights too slowly."""
 QUANTISED = (
     Quantised(4096, 8, (256, 128)),
     Quantised(128, 8, (128, 128)),
@@ -285,9 +285,9 @@ QUANTISED = (
     Quantised(16, 4, (16, 256), groups=4, columns=28672, prepacked=True),
 )
 ROTATING_BYTES = 1 << 28
-"""Of weights that rotate where rows are few: more than fit the L2 cache, by far."""
+"""Bytes of weights that rotate if rows are few; far more than the L2 cache holds."""
 MANY_ROWS = 512
-"""Rows from which on a product takes longer than reading its weights."""
+"""Rows from which on a product takes longer than reading its weights, so that these need not rotate."""
 
 
 def quantised_arms(torch: Any, how: Quantised) -> Arms:
@@ -325,7 +325,7 @@ def quantised_arms(torch: Any, how: Quantised) -> Arms:
 
 
 def _rotating(rows: int, weights: Any) -> int:
-    """Copies of some weights that a graph goes through; one where the weights are not what takes the time."""
+    """Copies of the weights that a graph goes through; one if reading the weights does not decide the time."""
     return 1 if rows >= MANY_ROWS else max(1, ROTATING_BYTES // weights.nbytes)
 
 
@@ -333,7 +333,7 @@ IMAGES, SIDE, CHANNELS, FILTERS = 16, 64, 256, 256
 
 
 def convolution_arms(torch: Any) -> Arms:
-    """A convolution of images with a border, beside cuDNN's, which is told that the border is there."""
+    """A convolution of images that have a border, beside cuDNN's of the same images, without padding."""
     functional = importlib.import_module("torch.nn.functional")
     x = drawn(torch, IMAGES, SIDE + 2, SIDE + 2, CHANNELS, scale=SCALE)
     w = drawn(torch, 3, 3, CHANNELS, FILTERS, scale=SCALE)
@@ -347,7 +347,7 @@ def convolution_arms(torch: Any) -> Arms:
     inputs = [api.from_dlpack(each) for each in (x, w)]
     op = convolution(ours.mut.partition((8, 16, 256)), *inputs, SIDE)
     torch.backends.cudnn.benchmark = True
-    images = x.permute(0, 3, 1, 2)  # channels last, as cuDNN likes it
+    images = x.permute(0, 3, 1, 2)  # channels last, for which cuDNN has its fastest kernels
     filters = w.permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
 
     def cudnn() -> Any:

@@ -23,10 +23,10 @@ def add_scaled(acc: Tile, left: Tile, right: Tile, scale: Tile) -> Tile:
 
 @ct.entry
 def scaled(z: Mut, x: Tensor, w: Tensor, of_x: Tensor, of_w: Tensor, *, BK: Const = 128, BLOCKS: Const = 2):
-    """z = x @ w^T of 8-bit floats, with a scale for 128 of a row of x, and for 128 x 128 of w.
+    """z = x @ w^T of 8-bit floats, with a scale for each 128 elements of a row of x, and for each 128 x 128 of w.
 
-    Scales are (K / 128, rows) and (columns / 128, K / 128). A tile is one or two BLOCKS of w wide: what is loaded of x
-    serves both.
+    Scales have shapes (K / 128, rows) and (columns / 128, K / 128). A tile is BLOCKS (one or two) blocks of w wide; two
+    blocks share the loads of x.
     """
     BM, BN = z.shape[0], z.shape[1] // BLOCKS
     i, j, _ = ct.get_tile_block_id()
@@ -44,7 +44,7 @@ def scaled(z: Mut, x: Tensor, w: Tensor, of_x: Tensor, of_w: Tensor, *, BK: Cons
 
 @ct.entry
 def scaled_experts(z: Mut, x: Tensor, w: Tensor, of_x: Tensor, of_w: Tensor, expert: Tensor, *, BK: Const = 128):
-    """The same of two blocks, with w[e] and its scales for each tile of rows, whose `e` the list `expert` holds."""
+    """The same with two blocks, and with w[e] and its scales for each tile of rows; `e` is from the list `expert`."""
     BM, BN = z.shape[0], z.shape[1] // 2
     i, j, _ = ct.get_tile_block_id()
     e = ct.load_tile(expert, (1,), (i,)).reshape(())
@@ -64,14 +64,14 @@ def scaled_experts(z: Mut, x: Tensor, w: Tensor, of_x: Tensor, of_w: Tensor, exp
 
 TILE = (192, 128)
 EXPERT_TILE = (128, 256)
-"""Rows are a whole number of such tiles."""
+"""The number of rows has to be a multiple of a tile's."""
 BLOCK = 128
-"""Elements of K that share a scale of x; columns that share one of w, too."""
+"""Elements of K that share a scale; a scale of w is for as many columns, too."""
 EXPERTS = 8
 
 
 def drawn_eight(torch: Any, *shape: int) -> tuple[Any, Tensor]:
-    """Normal numbers in 8 bits: torch's, and ours of the same memory."""
+    """Normal numbers in 8 bits: torch's tensor, and ours over the same memory."""
     numbers = drawn(torch, *shape).to(torch.float8_e4m3fn)
     return numbers, api.from_dlpack(numbers.view(torch.uint8)).reinterpret(f8e4m3fn, shape)
 
@@ -83,7 +83,7 @@ def exact_product(x: Any, w: Any, of_x: Any, of_w: Any) -> Any:
 
 
 def torch_product(torch: Any, x: Any, w: Any, of_x: Any, of_w: Any, out: Any = None) -> Any:
-    """Torch's, which wants the scales of w column by column, as they are."""
+    """Torch's product with the same scales."""
     return torch._scaled_mm(x, w.T, scale_a=of_x.T, scale_b=of_w.T, out_dtype=torch.bfloat16, out=out)
 
 
@@ -100,7 +100,7 @@ def scaled_arms(torch: Any, m: int, n: int, k: int) -> Arms:
 
 
 def expert_arms(torch: Any, m: int, n: int, k: int) -> Arms:
-    """Of experts, beside torch's products of one after the other, and beside our plain one of as much arithmetic."""
+    """Products of experts, beside torch's one by one, and beside ours of as much arithmetic with one matrix."""
     (x, left), (w, right) = drawn_eight(torch, m, k), drawn_eight(torch, EXPERTS, n, k)
     first = api.from_dlpack(w[0].view(torch.uint8)).reinterpret(f8e4m3fn, (n, k))
     of_x = torch.rand(k // BLOCK, m, device="cuda") + 0.5

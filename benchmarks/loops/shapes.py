@@ -1,6 +1,6 @@
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 # (torch ships no types that it needs)
-"""Cases of products for `benchmarks.loops`: with a softmax of their rows, with few tiles, with a few too many."""
+"""Cases of products for `benchmarks.loops`: with a softmax in the epilogue, with few tiles, and with uneven waves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SCALE = 1 / 8
 
 @ct.entry
 def product_softmax(z: Mut, x: Tensor, w: Tensor, *, BK: Const = 64):
-    """z = the softmax of each row of x @ w, all of whose columns are one tile."""
+    """z = the softmax of each row of x @ w; a tile has whole rows."""
     BM, BN = z.shape
     i, j, _ = ct.get_tile_block_id()
     acc = ct.constant(0, (BM, BN), f32)
@@ -36,7 +36,7 @@ def product_softmax(z: Mut, x: Tensor, w: Tensor, *, BK: Const = 64):
 
 @ct.entry
 def product_parts(z: Mut, x: Tensor, w: Tensor, *, BK: Const = 64):
-    """As many rows of z as x has are the product of a share of x's columns with as many rows of w."""
+    """z = the products of equal shares of K, one below the other: z has as many rows as x for each share."""
     BM, BN = z.shape
     row, j, _ = ct.get_tile_block_id()
     rows, steps = ct.ceil_div(x.shape[0], BM), ct.ceil_div(x.shape[1], BK)
@@ -49,7 +49,7 @@ def product_parts(z: Mut, x: Tensor, w: Tensor, *, BK: Const = 64):
 
 @ct.entry
 def added(z: Mut, parts: Tensor, *, PARTS: Const):
-    """z = the sum of all parts, which are all loaded before the first is added."""
+    """z = the sum of all parts; all of them are loaded before the first is added."""
     BM, BN = z.shape
     i, j, _ = ct.get_tile_block_id()
     z.store(ct.reduce_sum(ct.load_tile(parts, (PARTS, BM, BN), (0, i, j)), 0).astype(z.dtype))
@@ -62,7 +62,10 @@ def by_parts(
     parts: int,
     tile: tuple[int, int] = (64, 128),
 ) -> DeviceOp[Any]:
-    """x @ w by two kernels: the products of `parts` shares of K, and their sum. Tiles divide the rows of z."""
+    """x @ w by two kernels: the products of `parts` shares of K, and their sum.
+
+    The rows of z have to be a multiple of the rows of a tile.
+    """
     rows, columns = z.shape
     op = product_parts(api.empty((parts * rows, columns), f32).partition(tile), x, w)
     shares = op.first().unpartition().map(lambda done: done.reshape((parts, rows, columns)))
@@ -73,7 +76,7 @@ def by_parts(
 
 
 def softmax_arms(torch: Any, rows: int, columns: int, depth: int) -> Arms:
-    """A softmax of rows behind a product, beside our plain product, and torch's two kernels."""
+    """A softmax in the epilogue of a product, beside our plain product, and torch's two kernels."""
     x, w = drawn(torch, rows, depth, scale=SCALE), drawn(torch, depth, columns, scale=SCALE)
     out, ours = poisoned(torch, rows, columns)
     plain = plain_arm(torch, x, w)
@@ -84,7 +87,11 @@ def softmax_arms(torch: Any, rows: int, columns: int, depth: int) -> Arms:
 
 
 def sets_of(torch: Any, rows: int, columns: int, depth: int) -> tuple[list[Any], list[Any], Any, list[Tensor], Any]:
-    """Operands of which none finds its own in the L2 cache: left and right, results, ours of them, exact ones."""
+    """Several sets of operands, which do not fit the L2 cache together.
+
+    Returns:
+        Left operands, right operands, the results as torch's tensor and as ours, and the exact results.
+    """
     sets = -(-ROTATED // (2 * depth * (rows + columns)))
     lefts = [drawn(torch, rows, depth, scale=SCALE) for _ in range(sets)]
     rights = [drawn(torch, depth, columns, scale=SCALE) for _ in range(sets)]
@@ -95,8 +102,11 @@ def sets_of(torch: Any, rows: int, columns: int, depth: int) -> tuple[list[Any],
 
 
 def of_sets(torch: Any, rows: int, columns: int, depth: int, parts: int, *, best: bool) -> Arms:
-    """A product of several sets of operands, by hand in `parts` of K, else our plain one; beside the plain one, cuBLAS,
-    and, if `best`, cuBLASLt's fastest."""
+    """A product of several sets of operands, beside cuBLAS and, if `best`, cuBLASLt's fastest algorithm.
+
+    Ours is split-K by hand with `parts` parts, beside our plain product as well. With `parts` 0 ours is the plain
+    product.
+    """
 
     def ours(name: str, op: Callable[..., DeviceOp[Any]]) -> OurArm:
         lefts, rights, out, results, exact = sets_of(torch, rows, columns, depth)
@@ -124,7 +134,7 @@ def of_sets(torch: Any, rows: int, columns: int, depth: int, parts: int, *, best
 
 
 ROTATED = 1 << 28
-"""Bytes of operands that are gone through in turn: five times the L2 cache."""
+"""Bytes of all sets of operands together: five times the L2 cache."""
 
 
 def rotated(name: str, what: str, rows: int, columns: int, depth: int, parts: int, *, best: bool = False) -> Loop:

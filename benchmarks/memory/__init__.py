@@ -1,1 +1,1 @@
-"""Kernels that move bytes, beside copies of as many and beside torch: see `__main__`."""
+"""Kernels that move bytes, beside a copy of as many bytes and beside torch: see `__main__`."""

@@ -35,16 +35,16 @@ from cutile.bench import MIN_PAIRS, Budget, DeviceArm, compare
 from cutile.compile.ahead import Builders
 
 COLD_BYTES = 256 << 20
-"""Bytes of all operands of a graph, at the least; no cache has as many."""
+"""The least bytes of all operands of a graph; no cache holds as many."""
 
 READING_PIECE = 8192
-"""Elements that a tile block adds up where nothing is measured but reading."""
+"""Elements that a tile block adds up in the kernel that measures reading."""
 COPY_UNIT = 512
-"""Bytes that a copy is a multiple of: of others, some are an eighth slower."""
+"""The size of a copy is a multiple of these bytes: some other sizes are an eighth slower."""
 
 
 class OurArm:
-    """Launches of ours, recorded over some sets of operands."""
+    """Our launches over some sets of operands, recorded as a graph."""
 
     def __init__(self, name: str, sets: Sequence[Callable[[], Any]], device: Device) -> None:
         self.name = name
@@ -67,13 +67,13 @@ class OurArm:
 
 
 class TorchArm:
-    """Calls of torch, recorded over some sets of operands."""
+    """Calls of torch over some sets of operands, recorded as a graph."""
 
     def __init__(self, torch: Any, name: str, sets: Sequence[Callable[[], Any]]) -> None:
         self.name = name
         self._sets = len(sets)
         self._start, self._end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        # The results of all sets are kept: none takes another's place in the cache.
+        # The results of all sets are kept, so that each set writes memory of its own.
         self._replay: Any = recorded(torch, lambda: [call() for call in sets])
 
     def run(self, repeats: int) -> float:
@@ -114,7 +114,7 @@ def drawn(torch: Any, array: Array) -> Any:
 
 
 def poisoned(torch: Any, array: Array, adds: bool) -> Any:
-    """An output: NaN, or -1, or 0 where it is added to."""
+    """A poisoned output: NaN, or -1 for integers; 0 if the kernel adds to it."""
     whole = dtype_of(torch, array)
     value = 0 if adds or not whole.is_signed else -1 if array.below or not whole.is_floating_point else float("nan")
     return torch.full(array.shape, value, device="cuda", dtype=whole)
@@ -128,13 +128,13 @@ def tensor_of(torch: Any, tensor: Any) -> Tensor:
 
 
 def exact_of(torch: Any, case: Case, ins: Sequence[Any]) -> Any:
-    """What each output should be, in float64 or int64."""
+    """The expected outputs, in float64 or int64."""
     exact = case.exact(torch, *(each.double() if each.is_floating_point() else each.long() for each in ins))
     return exact if isinstance(exact, tuple) else (exact,)
 
 
 def judge(out: Any, exact: Any, allowed: float) -> tuple[float, str]:
-    """The error of all elements relative to the norm, and what is wrong, if anything is."""
+    """The error of all elements relative to the norm, and the fault, "" if there is none."""
     if exact.is_floating_point():
         error = float((out.double() - exact).norm() / exact.norm())
     else:
@@ -146,7 +146,7 @@ def judge(out: Any, exact: Any, allowed: float) -> tuple[float, str]:
 
 
 class Problem:
-    """A case's operands on the GPU, and who computes with them."""
+    """A case's operands on the GPU, and the arms that compute with them."""
 
     def __init__(self, torch: Any, case: Case, device: Device, sets: int = 0) -> None:
         self.torch, self.case, self.device = torch, case, device
@@ -162,7 +162,7 @@ class Problem:
         ]
 
     def check(self) -> tuple[float, str]:
-        """Compute once, and compare."""
+        """Compute once, and compare with the expected outputs."""
         stream = self.device.new_stream()
         outs, ins = self._tensors[0]
         for op in self.case.ops(outs, ins):
@@ -179,7 +179,7 @@ class Problem:
         return OurArm("cutile", [lambda t=t: self.case.ops(*t) for t in self._tensors], self.device)
 
     def yardstick(self) -> OurArm | TorchArm:
-        """What moves as many bytes and does nothing else, by the fastest that there is."""
+        """The yardstick: the fastest copy of as many bytes, or the fastest reading of them."""
         nbytes, count, torch = self.case.nbytes, len(self.ins), self.torch
         if not self.case.reads:
             size = -(-nbytes // 2 // COPY_UNIT) * COPY_UNIT
@@ -187,7 +187,7 @@ class Problem:
                 [torch.randint(0, 1 << 30, (size // 4,), device="cuda", dtype=torch.int32) for _ in range(2)]
                 for _ in range(count)
             ]
-            # Some copies go by an engine that is a third slower than a kernel, as the driver decides.
+            # The driver makes some copies by an engine that is a third slower than a kernel.
             arms = [
                 TorchArm(torch, "copy", [lambda p=p, call=call: call(p) for p in pairs])
                 for call in (lambda p: p[1].copy_(p[0]), lambda p: torch.bitwise_not(p[0], out=p[1]))
@@ -204,7 +204,7 @@ class Problem:
         return OurArm("reading", [lambda y=y, x=x: [_reading(y, x)] for y, x in tensors], self.device)
 
     def peer(self, name: str) -> TorchArm:
-        """torch's call, or the same compiled."""
+        """torch's call, plain or compiled."""
         torch, call = self.torch, self.case.torch
         assert call is not None, f"{self.case} has no peer in torch"
         if name == "torch.compile":
@@ -234,7 +234,7 @@ def beside(ours: OurArm, peer: OurArm | TorchArm, nbytes: int, budget: Budget) -
 def measured(
     torch: Any, case: Case, device: Device, peers: Sequence[str], turn_ms: float, pairs: int
 ) -> dict[str, Any]:
-    """One case: judged, then timed beside the yardstick and its peers."""
+    """One case: checked, then timed beside the yardstick and its peers."""
     record: dict[str, Any] = {"name": case.name, "bytes": case.nbytes, "goal": case.goal, "wrong": "", "peers": {}}
     problem = Problem(torch, case, device)
     try:
@@ -273,7 +273,7 @@ def line(record: dict[str, Any]) -> str:
 
 
 def compile_ahead(cases: Sequence[Case], device: Device) -> None:
-    """Compile all kernels at once, by other processes, into the disk cache."""
+    """Compile all kernels in parallel, by other processes, into the disk cache."""
     requests: list[Any] = []
     for case in cases:
         outs = [api.meta(each.shape, each.dtype, device=device) for each in (*case.outs, *case.scratch)]

@@ -1,6 +1,6 @@
 # pyright: basic, reportAttributeAccessIssue=false, reportArgumentType=false
 # (torch ships no types that it needs)
-"""What a case of `benchmarks.memory` is: operands, launches, what is right, and what torch calls the same."""
+"""A case of `benchmarks.memory`: operands, launches, expected results, and torch's call for the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cutile import DType, Tensor, bf16
 
 Kind = type[DType]
 Ops = Callable[[Sequence[Tensor], Sequence[Tensor]], Iterable[DeviceOp[Any]]]
-"""The operations, each made when the one before it has run, since it may read what that one writes."""
+"""The operations; each is made when the one before it has run, because it may read that one's result."""
 Exact = Callable[..., Any]
 """The results in float64, or in int64: from a namespace (torch or NumPy) and the inputs in those types.
 
@@ -22,7 +22,7 @@ One of them, or a tuple of one for each output.
 """
 
 MANY = 1 << 27
-"""Elements of a matrix of rows."""
+"""Elements of a matrix whose number of rows is not given."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Case:
 
     @property
     def errors(self) -> tuple[float, ...]:
-        """What is allowed of each output."""
+        """The allowed error of each output."""
         return self.error if isinstance(self.error, tuple) else (self.error,) * len(self.outs)
 
     @property
@@ -92,10 +92,10 @@ class Case:
 
 
 def times(rows: int, columns: int) -> tuple[int, int]:
-    """Rows and columns: by default, as many rows as `MANY` elements make."""
+    """Rows and columns; by default as many rows as give `MANY` elements."""
     return rows or MANY // columns, columns
 
 
 def suffix(rows: int, tile: int = 0) -> str:
-    """What a name says of rows that are given, and of tiles that are wider than these."""
+    """The part of a case's name for a given number of rows, and for tiles that are wider than the rows."""
     return (f", {rows} rows" if rows else "") + (f" in tiles of {tile}" if tile else "")

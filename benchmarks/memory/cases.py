@@ -48,7 +48,7 @@ def cumsum(columns: int, rows: int = 0, dtype: Kind = f32, *, long: int = 0) -> 
 
 
 def _power(n: int) -> str:
-    """A number, as a power of two and what it is more or less."""
+    """A number as a power of two, plus or minus the difference."""
     nearest = (n - 1).bit_length() if n & (n - 1) else n.bit_length() - 1
     return f"2**{nearest}" + (f" - {(1 << nearest) - n}" if n & (n - 1) else "")
 
@@ -68,7 +68,7 @@ def total(n: int, blocks: int = 1056) -> Case:
 
 
 def column_sums(rows: int, columns: int, dtype: Kind = bf16, *, groups: int = 66, width: int = 512) -> Case:
-    """The sums of columns: of groups of rows, and theirs."""
+    """The sums of columns: sums over groups of rows, then the sums of these."""
 
     def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[DeviceOp[Any]]:
         yield k.column_sums(outs[1].mut.partition((1, width)), ins[0])
@@ -83,7 +83,7 @@ def column_sums(rows: int, columns: int, dtype: Kind = bf16, *, groups: int = 66
 
 
 def gemv(rows: int, columns: int, dtype: Kind = bf16, *, height: int = 4) -> Case:
-    """A matrix times a vector; a tile block has whole rows where it has one, else goes over pieces of some."""
+    """A matrix times a vector; a tile block has one whole row, or loops over pieces of several."""
 
     def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[DeviceOp[Any]]:
         y = outs[0].mut.partition((height,))
@@ -114,7 +114,7 @@ def array_cumsum(n: int, dtype: Kind = i32) -> Case:
 
 
 def compaction(n: int, tile: int = 8192) -> Case:
-    """The half of an array that is above 0, side by side in a new one, with what the recipe says is the fastest."""
+    """Compaction of the half of an array that is above 0, with the tile and options that the recipe recommends."""
     options = CompileOptions(num_worker_warps=8, occupancy=3)
     blocks = -(-n // tile)
 
@@ -176,7 +176,7 @@ def small_sum(rows: int, columns: int, many: int, dtype: Kind = bf16) -> Case:
 
 
 def strided(rows: int, columns: int, stride: int, dtype: Kind = bf16) -> Case:
-    """Rows that lie apart, copied to where they do not."""
+    """Every other part of the columns of a matrix, copied to a contiguous matrix."""
     return Case(
         f"copy of {columns} of {stride} columns", (Array((rows, columns), dtype),),
         (Array((rows, columns), dtype, stride=stride),),
@@ -186,7 +186,7 @@ def strided(rows: int, columns: int, stride: int, dtype: Kind = bf16) -> Case:
 
 
 def copy(rows: int, columns: int, dtype: Kind = bf16) -> Case:
-    """A matrix."""
+    """A copy of a matrix."""
     return Case(
         f"copy {rows} x {columns}", (Array((rows, columns), dtype),), (Array((rows, columns), dtype),),
         lambda outs, ins: [k.copy(outs[0].mut.partition((4, 1024)), ins[0])],
@@ -195,7 +195,7 @@ def copy(rows: int, columns: int, dtype: Kind = bf16) -> Case:
 
 
 WIDE_OPTIONS = CompileOptions(num_worker_warps=16)
-"""Of rows that are put together: 16 elements a thread. By the compiler's choice the case is 0.02 of a copy slower."""
+"""Warps of the concatenation: 16 elements a thread. With the compiler's choice it is 0.02 of a copy slower."""
 
 
 def concatenate(rows: int, columns: int, dtype: Kind = bf16) -> Case:
@@ -271,7 +271,7 @@ def gather(
 
 
 def scatter_add(table: int, columns: int, count: int, blocks: int = 8192) -> Case:
-    """Rows added to those that a list names."""
+    """Rows added to the rows of a table whose numbers are in a list."""
 
     def exact(xp: Any, x: Any, index: Any) -> Any:
         y = xp.zeros((table, columns), dtype=x.dtype, device=x.device)
@@ -291,7 +291,7 @@ _kept: dict[tuple[int, int], Any] = {}
 
 
 def _sums(torch: Any, *shape: int) -> Any:
-    """One tensor that torch adds to, so that no time goes into zeros."""
+    """One tensor that torch adds to, so that no time is spent on filling it with zeros."""
     if shape not in _kept:
         _kept[shape] = torch.zeros(shape, device="cuda")
     return _kept[shape]
@@ -307,10 +307,10 @@ RAGGED = (
     transpose(16383, bf16, 128), transpose(16383, f32, 128),
     total((1 << 28) - 999), column_sums(65535, 8000), column_sums(65536, 8191),
 )  # fmt: skip
-"""Rows and tiles that end in the middle of one another, and rows that begin off 16 bytes, beside some that do not."""
+"""Tiles with edges, and rows that are not aligned to 16 bytes, beside cases that have neither."""
 
 MORE = 1 << 29
-"""Elements of many rows: the last thread blocks, which nothing follows, are a quarter as large a part of them."""
+"""Elements of cases with more rows, in which the tail of the last thread blocks is a quarter as large a part."""
 
 MANY_ROWS = (
     *(softmax(n, MORE // n) for n in (*ROWS[2:], 262144)), *(layer_norm(n, MORE // n) for n in ROWS[2:]),

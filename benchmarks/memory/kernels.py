@@ -10,7 +10,7 @@ import cutile as ct
 from cutile import Const, Mut, SharedMut, Tensor, f32, i32, u32
 
 LOWEST = -3.0e38
-"""Below any logit that is finite: no difference with it is NaN."""
+"""Lower than any finite logit, and finite itself, so that differences with it are no NaN."""
 
 # -- rows -----------------------------------------------------------------------------------------
 
@@ -85,7 +85,7 @@ def padded_rms_norm(y: Mut, x: Tensor, w: Tensor, eps: f32):
 
 @ct.entry
 def cross_entropy(loss: Mut, x: Tensor, target: Tensor, *, B: Const = 8192, T: Const = 256):
-    """log(sum(exp(row))) less the logit of the target, in pieces of a row, of T running sums that meet at the end."""
+    """log(sum(exp(row))) minus the target's logit, in pieces of a row, with T running sums that are joined last."""
     row = ct.get_tile_block_id()[0]
     part = x.partition((1, B), padding=ct.padding.NEG_INF)
     top, total = ct.constant(LOWEST, (T,), f32), ct.constant(0, (T,), f32)
@@ -131,7 +131,7 @@ def long_cumsum(y: Mut, x: Tensor, *, B: Const = 4096):
 
 @ct.entry
 def compacted(y: Mut, counts: Mut, x: Tensor, limit: f32, state: SharedMut):
-    """The elements above a limit side by side, as in docs/recipes/scans.md."""
+    """Compaction: the elements above a limit, side by side, as in docs/recipes/scans.md."""
     t = ct.load_tile_like(x, y)
     above = (t > limit) & y.inside()
     places = ct.cumsum(above.astype(i32), 0)
@@ -146,7 +146,7 @@ def compacted(y: Mut, counts: Mut, x: Tensor, limit: f32, state: SharedMut):
 
 @ct.entry
 def partial_sums(y: Mut, x: Tensor, *, B: Const = 8192):
-    """The sum of every so many pieces of x; one result for each tile block."""
+    """The sums of pieces of x, which the tile blocks take in a fixed stride; one result for each tile block."""
     part = x.partition((B,))
     total = ct.constant(0, (B,), f32)
     for k in range(ct.get_tile_block_id()[0], ct.num_tiles(part, 0), ct.get_num_tile_blocks()[0]):
@@ -163,7 +163,7 @@ def piece_sums(y: Mut, x: Tensor, *, B: Const = 8192):
 
 @ct.entry
 def column_sums(y: Mut, x: Tensor, *, R: Const = 16):
-    """The sums of some rows' columns; tile block (i, j) has every so many rows."""
+    """The sums of columns over some rows; tile block (i, j) takes rows in a fixed stride."""
     i, j, _ = ct.get_tile_block_id()
     part = x.partition((R, y.shape[1]))
     total = ct.constant(0, (R, y.shape[1]), f32)
@@ -186,7 +186,7 @@ def gemv(y: Mut, a: Tensor, x: Tensor, *, B: Const = 1024):
 
 @ct.entry
 def gemv_rows(y: Mut, a: Tensor, x: Tensor, *, N: Const = 8192):
-    """y = a @ x, of whole rows of a."""
+    """y = a @ x; a tile block has whole rows of a."""
     (rows,) = y.shape
     t = ct.load_tile(a, (rows, N), (ct.get_tile_block_id()[0], 0)).astype(f32)
     y.store(ct.reduce_sum(t * ct.load_tile(x, (N,), (0,)).astype(f32)[None, :], 1).astype(y.dtype))
@@ -212,7 +212,7 @@ def permute(y: Mut, x: Tensor):
 
 @ct.entry
 def copy(y: Mut, x: Tensor):
-    """y = x, in y's dtype; strides may differ."""
+    """y = x, converted to y's dtype; strides may differ."""
     y.store(ct.load_tile_like(x, y).astype(y.dtype))
 
 
@@ -234,7 +234,7 @@ def concatenate(y: Mut, a: Tensor, b: Tensor):
 
 @ct.entry
 def rotary(y: Mut, x: Tensor, cos: Tensor, sin: Tensor):
-    """Each head's halves, turned by the angles of their token."""
+    """Rotary embedding: the halves of each head, rotated by the angles of their token."""
     _, heads, width = y.shape
     half = width // 2
     token, h, _ = ct.get_tile_block_id()
@@ -249,7 +249,7 @@ def rotary(y: Mut, x: Tensor, cos: Tensor, sin: Tensor):
 
 @ct.entry
 def dropout(y: Mut, x: Tensor, seed: u32, keep: u32, scale: f32):
-    """Elements stay where a number of Philox 4x32-10 is below `keep`; four numbers for each counter."""
+    """Dropout: an element stays if its number of Philox 4x32-10 is below `keep`; a counter gives four numbers."""
     quarter = y.shape[0] // 4
     i = ct.get_tile_block_id()[0]
     n0 = (ct.iota((quarter,)) + i * quarter).astype(u32)
@@ -280,7 +280,7 @@ def gather_rows(y: Mut, table: Tensor, index: Tensor):
 
 @ct.entry
 def scatter_add_rows(y: Mut, x: Tensor, index: Tensor, *, R: Const = 32):
-    """y[index[i]] += x[i], in every so many tiles of rows."""
+    """y[index[i]] += x[i]; tile blocks take tiles of rows in a fixed stride."""
     n = y.shape[1]
     part, rows = x.partition((R, n)), index.partition((R,))
     for k in range(ct.get_tile_block_id()[0], ct.num_tiles(rows, 0), ct.get_num_tile_blocks()[0]):

@@ -31,7 +31,7 @@ PICTURE = FOLDER / "memory" / "sizes.svg"
 SIZES = tuple(1 << power for power in (16, 19, 22, 25, 28, 30))
 """Bytes, read and written."""
 SETS = 32
-"""Operands of a graph's launches, at the most; together they are 128 MB or more where a set has 4."""
+"""The most sets of operands of a graph's launches; together they have 128 MB or more if a set has 4."""
 TURN_S = 2e-3
 TURNS = 7
 
@@ -49,7 +49,7 @@ MAKERS: dict[str, Callable[[int], Case]] = {
 
 
 def measure() -> int:
-    """Judge, time and write; return 1 when a result was wrong, 2 when nothing can run."""
+    """Check, time and write; return 1 when a result was wrong, 2 when nothing can run."""
     if reason := missing():
         print(f"benchmarks.memory.sizes: {reason}", file=sys.stderr)
         return 2
@@ -89,7 +89,7 @@ def measure() -> int:
 # -- the picture ----------------------------------------------------------------------------------
 
 WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 776, 400, 64, 40, 206, 48
-"""Pixels: of the picture, and of what is left free around the curves."""
+"""Pixels: the chart, and the margins around the curves."""
 LOW, HIGH = 10.0, 8000.0
 """GB/s, at the lower and the upper edge."""
 PEAK = {"sm_90a": 4800.0}
@@ -108,19 +108,19 @@ text { font: 12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-seri
 
 
 def across(nbytes: float) -> float:
-    """Where a number of bytes is, in pixels."""
+    """The horizontal position of a number of bytes, in pixels."""
     first, last = math.log(SIZES[0]), math.log(SIZES[-1])
     return LEFT + (WIDTH - LEFT - RIGHT) * (math.log(nbytes) - first) / (last - first)
 
 
 def down(rate: float) -> float:
-    """Where a rate of so many GB/s is, in pixels."""
+    """The vertical position of a rate in GB/s, in pixels."""
     part = math.log(max(LOW, min(HIGH, rate)) / LOW) / math.log(HIGH / LOW)
     return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * part
 
 
 def roof(record: Mapping[str, Any]) -> tuple[float, float]:
-    """GB/s of the memory, and the seconds that the shortest launch takes: no rate is above both."""
+    """The bounds of all rates: the memory's GB/s, and the seconds of the shortest launch."""
     shortest = min(point["seconds"] for curve in record["curves"].values() for point in curve)
     return PEAK[record["device"]["arch"]], shortest
 

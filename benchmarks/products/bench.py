@@ -1,4 +1,4 @@
-"""`python -m kernels bench`: products beside those of other libraries, in pairs, and what was found as JSON and PNG."""
+"""`python -m kernels bench`: products beside those of other libraries, in pairs; writes JSON and charts."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from cutile.bench import MIN_PAIRS, Arm, Budget, alone, compare
 from kernels.gemm_choice import Choice
 
 START = "start"
-"""The case that is no product: how long the first kernel of a process takes, and the next product."""
+"""The name of the case that is no product: the time of a process's first kernel, and of the next product."""
 
 PAUSE_S = 0.1
-"""On the CPU: the threads of a BLAS spin for a while after a call, and would take their cores from whoever is next."""
+"""Seconds between turns on the CPU: after a call, a BLAS's threads spin for a while on cores that the next needs."""
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -101,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def measured(
     case: Product, device: Device, peers: Sequence[str], budget: Budget, tile: Choice | None = None
 ) -> dict[str, Any]:
-    """One case beside its peers: timed, then judged. `tile` takes the place of the library's choice."""
+    """One case beside its peers: timed, then checked. `tile` replaces the library's choice."""
     row: dict[str, Any] = {
         "name": case.name,
         "what": str(case),
@@ -153,7 +153,7 @@ def measured(
 
 
 def verdict(case: Product, operands: Operands, device: Device, stream: Stream, random: np.random.Generator) -> Verdict:
-    """The judgement of what was timed: on the GPU, where torch is installed and float64 is fast; else on the host."""
+    """Compare timed results with float64: on the GPU if torch is installed and float64 is fast, else on the host."""
     if device.kind == "cuda" and "torch" in installed(device):
         x, y, z = torch_tensor(operands.x), torch_tensor(operands.stored), torch_tensor(operands.z)
         y = y if case.stored == "kn" else y.transpose(-1, -2)

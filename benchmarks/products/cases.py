@@ -1,4 +1,4 @@
-"""Which products are compared: by name, so that a short run can take a few of them."""
+"""The cases of `python -m kernels bench`, by name, so that a short run can take a few of them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Literal
 Operand = Literal["bf16", "f16", "f32", "tf32", "fp8", "int8"]
 
 TOLERANCE: dict[Operand, float] = {"bf16": 4e-3, "f16": 1e-3, "f32": 1e-5, "tf32": 1e-3, "fp8": 4e-3, "int8": 0.0}
-"""The largest error, relative to the result in Frobenius norm: rounding of the result's type, and of the sums'."""
+"""The allowed error, relative to the result in Frobenius norm: rounding of the result's type, and of the sums."""
 FAST_TOLERANCE = 6e-3
-"""Of products of 8-bit floats whose sums are left to the tensor cores: of 8192 products 2.6e-3 was measured, and of the
-worst of so many rows four times as much."""
+"""The allowed error of products of 8-bit floats whose sums are left to the tensor cores. With K = 8192, 2.6e-3 was
+measured, and four times as much in the worst row."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +23,13 @@ class Product:
     Attributes:
         name: on the command line.
         m, n, k: extents: (m, k) by (k, n).
-        operand: element type of the operands. The result has it too, but for fp8 (bf16) and int8 (int32).
+        operand: element type of the operands. The result has the same, except for fp8 (bf16) and int8 (int32).
         stored: how the right operand lies in memory: by rows ("kn"), or transposed ("nk").
-        batch: how many such products at once; 0 for one without an axis for it.
-        graph: whether 20 of them in a CUDA graph are timed, on inputs that rotate: where a product is shorter than its
-            launch, that is the device's time.
+        batch: the number of products at once; 0 for a single product without a batch axis.
+        graph: whether 20 of them are timed as a CUDA graph, on inputs that rotate. If a product is shorter than its
+            launch, this measures the device's time.
         devices: kinds of device that it is run on by default.
-        promoted: whether sums of 8-bit floats are added up in f32 every few steps, rather than left to the tensor
+        promoted: whether partial sums of 8-bit floats are added in f32 every few steps, and not left to the tensor
             cores, which keep fewer bits.
     """
 
@@ -51,7 +51,7 @@ class Product:
 
     @property
     def flops(self) -> int:
-        """Operations, a product and a sum each counted."""
+        """Operations: multiplications and additions."""
         return 2 * max(self.batch, 1) * self.m * self.n * self.k
 
     @property

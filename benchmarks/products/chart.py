@@ -19,7 +19,7 @@ class MissingError(Exception):
 
 
 def require() -> None:
-    """Refuse to begin what could not be drawn at the end.
+    """Check ahead of the measurements that the charts can be drawn.
 
     Raises:
         MissingError: matplotlib is not installed; says how to install it.
@@ -29,7 +29,7 @@ def require() -> None:
 
 
 def points(record: Mapping[str, Any]) -> dict[str, list[tuple[float, float, str]]]:
-    """Operations per byte, operations per second and the case's name, by who computed."""
+    """Operations per byte, operations per second and the name of each case, by library."""
     points_of: dict[str, list[tuple[float, float, str]]] = {}
     for case in record["cases"]:
         if "seconds" not in case:
@@ -42,7 +42,7 @@ def points(record: Mapping[str, Any]) -> dict[str, list[tuple[float, float, str]
 
 
 def by_size(record: Mapping[str, Any]) -> dict[tuple[str, str], list[tuple[int, float]]]:
-    """Extents of square products and their operations per second, by who computed and the operands' type."""
+    """Extents of square products and their operations per second, by library and the operands' type."""
     rates_of: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for case in record["cases"]:
         batch, m, n, k = case["shape"]

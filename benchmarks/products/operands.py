@@ -1,4 +1,4 @@
-"""Inputs of a case on a device, drawn afresh, outputs poisoned; and the judgement of what became of them."""
+"""Random inputs and poisoned outputs of a case on a device; and the comparison of results with float64."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IN_A_GRAPH = 20
 ROWS_CHECKED = 32
 VECTORS = 4
 POISON = -77
-"""What an output of integers holds before; those of floats hold NaN."""
+"""The poison of integer outputs; float outputs are poisoned with NaN."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class Operands:
 
     Attributes:
         x: the left operand, (m, k), or (batch, m, k).
-        stored: the right operand as it lies in memory.
-        y: the right operand as (k, n).
-        z: where the result goes.
+        stored: the right operand in its stored shape, contiguous.
+        y: the right operand as (k, n), a view of `stored`.
+        z: the output.
     """
 
     x: Tensor
@@ -39,7 +39,7 @@ class Operands:
 
 
 def draw(case: Product, device: Device, stream: Stream, random: np.random.Generator) -> list[Operands]:
-    """As many sets as a round has products: 20 in a graph; else as many as do not fit the caches together."""
+    """Sets of operands, one for each product of a round: 20 for a graph, else so many that no cache holds them all."""
     l2 = device.properties.l2_cache_bytes
     count = IN_A_GRAPH if case.graph else min(4, max(1, -(-2 * l2 // case.nbytes)))
     lead = (case.batch,) if case.batch else ()
@@ -69,9 +69,9 @@ class Verdict:
     """How far a result is from the product in float64.
 
     Attributes:
-        error: of all elements together, relative, in Frobenius norm: estimated by the product with a random vector.
-        elements: the largest of some rows, relative to their largest.
-        wrong: why the result is not acceptable; empty when it is.
+        error: relative error of all elements in Frobenius norm, estimated by the product with a random vector.
+        elements: the largest error in some rows, relative to their largest element.
+        wrong: why the result is not acceptable; "" if it is.
     """
 
     error: float
@@ -82,8 +82,8 @@ class Verdict:
 def judge(case: Product, x: Any, y: Any, z: Any, random: np.random.Generator) -> Verdict:
     """Compare a result with float64, every element of it.
 
-    For vectors `v` of random signs, `z v - x (y v)` has the norm of `z - x y` in the mean, and costs next to nothing.
-    Some rows are computed whole beside it.
+    For vectors `v` of random signs, `z v - x (y v)` has on average the norm of `z - x y`, and costs next to nothing. In
+    addition, some rows are computed in full.
 
     Args:
         case: what was computed.
@@ -99,7 +99,7 @@ def judge(case: Product, x: Any, y: Any, z: Any, random: np.random.Generator) ->
     error = float((off * off).mean()) ** 0.5 / scale
     worst = float(abs(off).max()) / scale
     allowed = case.tolerance
-    # One wrong element in a row of thousands is a hundredth of the row's product: the worst row may not be far off.
+    # One wrong element in a row of thousands changes the row's product by a hundredth: the worst row is checked, too.
     limits = (
         ("", error, allowed),
         (" in some elements", elements, 4 * allowed),

@@ -17,22 +17,22 @@ from kernels.gemm_fused import gemm_fused
 from kernels.gemm_variants import gemm_batched, gemm_integers, gemm_tf32, stackable, stacked
 
 SMALL = 32
-"""Extents of a product that is only looked at."""
+"""Extents of a product that is only compiled, to see whether it can be."""
 
 
 class NotThereError(Exception):
-    """We have no such product yet; the message says what is missing."""
+    """The library has no such product; the message says what is missing."""
 
 
 class OurArm:
-    """Products by the kernels of this folder.
+    """Products by the kernels of `kernels/`.
 
     Args:
-        case: what is computed.
+        case: the case.
         sets: the operands of a round.
-        device: where.
-        stream: on which it runs.
-        tile: in place of the one that the library would choose.
+        device: the device.
+        stream: the stream.
+        tile: replaces the library's choice.
     """
 
     name = "cutile"

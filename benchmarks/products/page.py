@@ -1,4 +1,4 @@
-"""The page that shows the kept comparisons: written from the JSON files beside it, so that it says nothing else."""
+"""The page of the kept comparisons, generated from the JSON files beside it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ FOLDER = ALL_FOLDERS / "products"
 HEAD = """\
 # Products beside their peers
 
-Written by `python -m kernels bench --json` from the JSON files in this folder, which also hold clocks, power, versions
-and the number of computations in a turn. A ratio above 1 means faster than the peer: it is the median over pairs of
-turns of equal length, A B A B, with its 95 % interval by order statistics. What was timed was compared with float64 in
-the same run. How: [testing.md](../../testing.md).
+Matrix products beside the same products of other libraries. `python -m kernels bench --json` writes this page from the
+JSON files in this folder, which also hold clocks, power, versions and the number of computations in a turn. Ours and
+the peer's product run in alternation, in turns of equal length. The ratio is the median over pairs of turns, with its
+95 % interval by order statistics; above 1 means faster than the peer. The timed results were compared with float64 in
+the same run. [testing.md](../../testing.md) says how.
 """
 
 
@@ -49,7 +50,7 @@ def section(path: Path, record: Mapping[str, Any]) -> Iterator[str]:
         yield from rows(case)
     yield ""
     yield from (f"- {line[0].upper()}{line[1:]}." for line in start_lines(record["start"] or {}))
-    yield from (f"- {note}" for note in record.get("notes", ()))  # what who keeps a run has to say of it
+    yield from (f"- {note}" for note in record.get("notes", ()))  # remarks by the person who kept the run
 
 
 def rows(case: Mapping[str, Any]) -> Iterator[str]:

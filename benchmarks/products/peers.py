@@ -1,6 +1,6 @@
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 # (the peers ship no types)
-"""Others who multiply: cuBLAS through torch, Triton and CuPy on a GPU, NumPy on the CPU. Those that are installed.
+"""The peers of our products, if installed: cuBLAS through torch, Triton and CuPy on a GPU, NumPy on the CPU.
 
 Each computes the same rounds on the same inputs, into outputs of its own, and is timed by events of its own library.
 """
@@ -21,7 +21,7 @@ from cuda_async import Device, Stream
 from cutile.bench import Arm
 
 PEERS = {"cuda": ("torch", "triton", "cupy"), "host": ("numpy",)}
-"""Who may be compared with, by kind of device."""
+"""The peers, by kind of device."""
 
 
 class AbsentError(Exception):
@@ -29,7 +29,7 @@ class AbsentError(Exception):
 
 
 def installed(device: Device) -> list[str]:
-    """The peers that are there for a device."""
+    """The installed peers for a device."""
     found = [name for name in PEERS.get(device.kind, ()) if importlib.util.find_spec(name)]
     if device.kind == "cuda" and "torch" in found and not importlib.import_module("torch").cuda.is_available():
         found = [name for name in found if name not in ("torch", "triton")]
@@ -37,7 +37,7 @@ def installed(device: Device) -> list[str]:
 
 
 def peer(name: str, case: Product, sets: Sequence[Operands], stream: Stream) -> Arm:
-    """Somebody else's arm of a case.
+    """The arm of a peer for a case.
 
     Raises:
         AbsentError: it does not compute this case.
@@ -71,7 +71,7 @@ class NumpyArm:
 
 
 def recorded(torch: Any, call: Callable[[], Any]) -> Callable[[], Any]:
-    """A call of torch as a CUDA graph, which is made for good: what the call returned is what each replay returns."""
+    """A call of torch, recorded as a CUDA graph. Each replay returns the object that the recorded call returned."""
     with torch.cuda.stream(torch.cuda.Stream()):
         call()  # what the libraries set up at their first call cannot be recorded
     torch.cuda.synchronize()
@@ -79,7 +79,7 @@ def recorded(torch: Any, call: Callable[[], Any]) -> Callable[[], Any]:
     with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may compile and allocate meanwhile
         result = call()
 
-    def replayed(_: Callable[[], Any] = call) -> Any:  # a graph has addresses: the call keeps what lies there
+    def replayed(_: Callable[[], Any] = call) -> Any:  # keeps the call's tensors alive: a graph has only addresses
         graph.replay()
         return result
 
@@ -110,7 +110,7 @@ class _Events:
 
 
 def torch_tensor(tensor: Any) -> Any:
-    """A tensor of ours as one of torch's, sharing its memory; element types that DLPack lacks as their bits."""
+    """Our tensor as a torch tensor over the same memory; element types that DLPack lacks become integers."""
     torch = importlib.import_module("torch")
     if tensor.dtype.name == "f8e4m3fn":
         return torch.from_dlpack(tensor.reinterpret("u8", tensor.shape)).view(torch.float8_e4m3fn)

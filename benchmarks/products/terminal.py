@@ -1,4 +1,4 @@
-"""What was measured, as lines for a terminal."""
+"""Measurements as lines for a terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def lines(figures: Mapping[str, Any]) -> list[str]:
         ratio = peer["ratio"]
         spread = f"{ratio['low']:.3f} to {ratio['high']:.3f}"
         rows.append(f"{first}  {name:7} {ratio['median']:6.3f}  {spread:15} {figures['error']:8.1e}")
-        first = " " * len(first)  # the case and its time stand in the line of its first peer alone
+        first = " " * len(first)  # only the line of the first peer shows the case and its time
     if not rows:
         rows.append(f"{first}  {'–':7} {'–':>6}  {'–':15} {figures['error']:8.1e}")
     rows += [f"{'':16} without {name}: {reason}" for name, reason in figures["absent"].items()]

@@ -1,6 +1,6 @@
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false, reportIndexIssue=false
 # (the peers ship no types)
-"""A matrix product in Triton, for comparison. Apart, since Triton reads its kernels' source from the file."""
+"""A product in Triton, for comparison, in a file of its own because Triton reads its kernels' source from the file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _gemm(x, y, z, M, N, K, xm, xk, yk, yn, zm, BM: tl.constexpr, BN: tl.constex
 
 
 def launcher(x: Any, y: Any, z: Any) -> Callable[[], object]:
-    """What computes z = x @ y on torch tensors, with the tutorial's tiles for Hopper."""
+    """A function that computes z = x @ y on torch tensors, with the tutorial's tiles for Hopper."""
     (m, k), n = x.shape, y.shape[1]
     small = m * n < 132 * 128 * 256
     rows, columns, warps, stages = (64, 128, 4, 4) if small else (128, 256, 8, 3)

@@ -1,7 +1,7 @@
 """The groups of the page of the kernel language, in reading order.
 
-An entry is in the group of its family, unless a group names it. Upstream's names for operations with another name here
-come last.
+An entry is in the group of its family, unless a group names it. The last group has the names of cuTile Rust
+("upstream") for operations that have another name here.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Comparison, tests and choice": (),
     "Element types": (),
     "Shape": (),
-    "Elements moved": ("cat", "extract", "insert", "flip", "roll", "repeat", "take_along_axis"),
+    "Moving elements": ("cat", "extract", "insert", "flip", "roll", "repeat", "take_along_axis"),
     "Along axes": ("argmax", "argmin"),
     "Running results": ("cumsum", "cumprod", "cummax", "scan"),
-    "Order": (),
+    "Sorting": (),
     "Matrix products": (),
     "Atomic updates": (),
     "Streams of tiles": (),
     "Printing and assertions": ("cuda_tile_assert", "cuda_tile_print"),
-    "What tiles and tensors know of themselves": (),
-    "When the kernel is compiled": (),
+    "Properties of tiles and tensors": (),
+    "At compile time": (),
     "Memory by address": (),
     "Upstream's own names": (),
 }  # fmt: skip
@@ -42,13 +42,13 @@ GROUPS: dict[str, tuple[str, ...]] = {
 _OF_FAMILIES = {
     "arith": "Arithmetic and bits",
     "atomic": "Atomic updates",
-    "bound": "When the kernel is compiled",
+    "bound": "At compile time",
     "cast": "Element types",
     "compare": "Comparison, tests and choice",
     "create": "New tiles",
     "debug": "Printing and assertions",
     "grid": "Which tile this is",
-    "language": "What tiles and tensors know of themselves",
+    "language": "Properties of tiles and tensors",
     "math": "Functions",
     "matmul": "Matrix products",
     "memory": "Loads and stores of tiles",
@@ -56,7 +56,7 @@ _OF_FAMILIES = {
     "reduce": "Along axes",
     "rounding": "Arithmetic and bits",
     "shape": "Shape",
-    "sort": "Order",
+    "sort": "Sorting",
     "view": "Loads and stores of tiles",
 }
 _STREAMS = re.compile(r"MappedPartitionMut\.\w+|PartitionIndex\.\w+|Partition\.load_index|PartitionMut\.store_index")
@@ -79,9 +79,9 @@ def group_of(name: str, family: str) -> str:
     for pattern, title in (
         (_STREAMS, "Streams of tiles"),
         (_ADDRESSES, "Memory by address"),
-        (_COMPILED, "When the kernel is compiled"),
+        (_COMPILED, "At compile time"),
         (_UPSTREAM, "Upstream's own names"),
     ):
         if pattern.fullmatch(name):
             return title
-    return _OF_FAMILIES.get(family, "What tiles and tensors know of themselves")
+    return _OF_FAMILIES.get(family, "Properties of tiles and tensors")

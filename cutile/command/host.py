@@ -1,9 +1,8 @@
 """`python -m cutile host`: tensors, launches, streams.
 
-`python -m cutile ops` lists the kernel language.
-
-It lists the functions and classes for callers of kernels, by purpose, with their docstrings. Those of `cutile.torch`
-are read from the source text, since PyTorch need not be installed.
+The command lists the functions and classes for callers of kernels, by purpose, with their docstrings. Those of
+`cutile.torch` are read from the source text, because PyTorch need not be installed. `python -m cutile ops` lists the
+kernel language.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ LEFT_TO_KERNELS = ("cutile.language", "cutile.host.compat", "cuda_async.compat",
 GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     (
         "Define a kernel",
-        "What a kernel may say is in [language.md](language.md).",
+        "[language.md](language.md) has all that a kernel may contain.",
         ("entry", "autotune", "composite", "Composite", "Kernel", "Kernel.inspect", "CompileOptions", "Global"),
     ),
     (
@@ -45,7 +44,7 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
          "api.rand", "api.randn", "api.randn_f16", "api.meta"),
     ),
     (
-        "From the host, and back",
+        "Copies from and to the host",
         "These copy, on the CPU too. Without a copy: *Other libraries*, below.",
         ("api.from_numpy", "api.copy_host_to_device", "api.copy_host_vec_to_device", "Tensor.to_numpy", "Tensor.numpy",
          "Tensor.to_host_vec", "api.copy_device_to_host_vec"),
@@ -61,19 +60,19 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("api.cumsum", "api.scan", "scan_blocks"),
     ),
     (
-        "Tensors, and other looks at them",
-        "Metadata is known at once; values are the device's.",
+        "Tensors and views",
+        "Metadata is known at once; values are on the device.",
         ("Tensor", "Tensor.reshape", "Tensor.view", "Tensor.slice", "Tensor.transpose", "Tensor.reinterpret",
          "Tensor.device_pointer", "TensorView"),
     ),
     (
-        "Tiles to be written: partitions",
+        "Partitions: tiles that a kernel writes",
         "",
         ("Tensor.partition", "Tensor.mut", "api.MutBorrow.partition", "Partition", "Partition.unpartition",
          "Partition.map", "Partition.prefix", "Tensor.partition_prefix", "api.BorrowedPartition"),
     ),
     (
-        "Who holds a tensor",
+        "Shared ownership of a tensor",
         "",
         ("Tensor.shared", "SharedTensor", "SharedTensor.clone", "SharedTensor.drop", "SharedTensor.try_partition",
          "SharedTensor.unwrap_arc", "Tensor.reclaim"),
@@ -86,12 +85,12 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     (
         "Kernels of an operation",
-        "Found without running it; see [autotuning.md](../autotuning.md).",
+        "They are found without running it; see [autotuning.md](../autotuning.md).",
         ("launches_of", "compile_ahead", "Launches"),
     ),
     (
         "Run and wait",
-        "`await op` is one more way, at the top level of a notebook's cell as well.",
+        "`await op` runs and waits as well, also at the top level of a notebook's cell.",
         ("DeviceOp.sync", "DeviceOp.sync_on", "DeviceOp.into_future", "DeviceOp.schedule", "DeviceOp.discard",
          "DeviceFuture", "FutureState"),
     ),
@@ -110,7 +109,7 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ),
     (
         "Graphs",
-        "An operation recorded once and replayed at the price of one launch.",
+        "A graph is an operation that is recorded once and replayed for the cost of one launch.",
         ("DeviceOp.graph", "DeviceOp.graph_on", "CudaGraph"),
     ),
     (
@@ -120,7 +119,7 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
          "api.DevicePointer"),
     ),
     (
-        "Operators of PyTorch",
+        "PyTorch operators",
         "See [pytorch_operators.md](../pytorch_operators.md). `ctt` is `cutile.torch`, which needs PyTorch.",
         ("ctt.register", "ctt.launch", "ctt.partition", "ctt.partition.map", "ctt.partition.prefix", "ctt.synchronize"),
     ),
@@ -130,14 +129,14 @@ GROUPS: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("do_bench", "do_bench_paired", "BenchOptions", "Autotuner", "Config", "load_verified"),
     ),
     (
-        "Watch what runs",
+        "Observe operations",
         "",
         ("DeviceOp.diagram", "instrumented", "Instrument", "ObservedOperation", "add_instrument", "remove_instrument",
          "completion_statistics", "CompletionStatistics", "MemPool", "PoolStatistics"),
     ),
     (
-        "GPU code from elsewhere",
-        "CUDA C++, PTX and cubins; these need a GPU.",
+        "GPU code of other compilers",
+        "CUDA C++, PTX and cubins. These need a GPU.",
         ("load_module_from_cuda_src", "load_module_from_ptx_src", "load_module_from_file", "load_module_from_bytes",
          "Module", "Function", "LaunchConfig", "AsyncKernelLaunch"),
     ),
@@ -300,9 +299,9 @@ def _tree(module: str) -> ast.Module:
 
 
 def _stand_in(node: ast.FunctionDef | ast.ClassDef, module: str) -> Any:
-    """A stand-in for a definition, for `inspect`.
+    """A stand-in with the signature and docstrings of a definition.
 
-    Nothing of the text but literals is evaluated.
+    Of its text only literals are evaluated.
     """
     documentation = ast.get_docstring(node) or ""
     if isinstance(node, ast.FunctionDef):
@@ -398,11 +397,11 @@ def _whole(entry: HostEntry) -> str:
 
 HEAD = """# The host
 
-Written from the docstrings by `python -m cutile host --markdown`; a test keeps it so. What a caller of kernels uses, by
-what people look for; [language.md](language.md) has what kernels say. `api`, `Tensor` and what else names no module is
-in `cutile`, which examples call `ct`. Shapes are tuples of extents; strides are in elements, sizes in
-bytes where they say so. Errors inherit the built-in that one would expect (`ValueError`, `TypeError`, `MemoryError`);
-*Errors*, at the end, lists them.
+The functions and classes for callers of kernels, grouped by purpose. `python -m cutile host --markdown` writes this
+page from the docstrings; a test compares them. [language.md](language.md) has the functions for kernels. Names without
+a module, such as `api` and `Tensor`, are in `cutile`, which examples call `ct`. Shapes are tuples of extents; strides
+are in elements, and sizes in bytes if they say so. Errors inherit the built-in that one would expect (`ValueError`,
+`TypeError`, `MemoryError`); *Errors*, at the end, lists them.
 """
 
 
@@ -453,7 +452,7 @@ def _is_error(name: str, kind: object) -> bool:
 
 def _errors() -> Iterator[str]:
     yield "## Errors\n"
-    yield "Which failure gives which: [errors.md](errors.md).\n"
+    yield "[errors.md](errors.md) says which failure gives which error.\n"
     yield "| Error | Is a | Raised when |\n| --- | --- | --- |"
     members = [(name, place.__name__, getattr(place, name)) for place in (cuda_async, errors) for name in dir(place)]
     names = [name for name, _, kind in members if _is_error(name, kind)]

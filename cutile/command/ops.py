@@ -1,7 +1,8 @@
 """`python -m cutile ops`: every operation of the kernel language.
 
-The entries are collected from the definitions. The language's functions and methods have the signatures. The classes of
-operations have dtypes, accuracy and effect; `RULES` has the dtypes of names that take other ones than their operation.
+The entries are collected from the definitions. Signatures come from the language's functions and methods; dtypes,
+accuracy and effect come from the classes of operations. `RULES` has the dtypes of names that take other dtypes than
+their operation.
 """
 
 from __future__ import annotations
@@ -280,7 +281,7 @@ def dtypes_of(name: str, op: type[Op]) -> tuple[DTypeLike, ...]:
 
 def _updates(name: str, dtype: DTypeLike) -> bool:
     update = re.fullmatch(r"atomic_(add|sub|and|or|xor|max|min|xchg)", name)
-    if update is None:  # any update, or a comparison, which is of words
+    if update is None:  # `atomic_cas` compares words, the other names do any update
         sums = "cas" not in name and takes("addf", dtype)
         return sums or takes("xchg", dtype)
     update_of = {"sub": "add"}.get(update[1], update[1])
@@ -348,13 +349,14 @@ def _whole(entry: Entry) -> str:
 
 HEAD = """# The kernel language
 
-Written from the definitions by `python -m cutile ops --markdown`; a test keeps it so. Every operation works on every
-backend, `reference`, `cpu` and `cuda`, unless its row says otherwise, and means what its example shows. In examples
-`run(f, x, ...)` computes `f` on tiles with these elements; `x_in` is the tensor that `x` was loaded from, `x_at` a
-pointer to its first element (the kernel then says `@entry(unsafe=True)`), and `result` the `Mut` that takes the value.
+All functions, methods and operators that a kernel may use. `python -m cutile ops --markdown` writes this page from the
+definitions; a test compares them. Every operation works on every backend, `reference`, `cpu` and `cuda`, unless its
+row says otherwise. In examples `run(f, x, ...)` computes `f` on tiles with the given elements; `x_in` is the tensor
+that `x` was loaded from, `x_at` a pointer to its first element (the kernel then has `@entry(unsafe=True)`), and
+`result` the `Mut` that gets the value.
 
-Errors are in units in the last place of the dtype, against the exact value; f16 and bf16 are computed in f32 and
-rounded once. Where no error is given, nothing rounds, or it rounds correctly (0.5).
+Errors are in units in the last place of the dtype, relative to the exact value; f16 and bf16 are computed in f32 and
+rounded once. Without an error, an operation does not round, or rounds correctly (0.5).
 """
 
 
@@ -389,9 +391,9 @@ def page(entries: Sequence[Entry]) -> str:
 
 
 def anchor(heading: str) -> str:
-    """The anchor of a heading, which links have behind `#`.
+    """The anchor of a heading, as links have it behind `#`.
 
-    It holds if no heading above has the same.
+    It holds if no heading above has the same anchor.
     """
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
@@ -399,7 +401,7 @@ def anchor(heading: str) -> str:
 def anchors(headings: Iterable[str]) -> list[str]:
     """The anchors of a page's headings, in order.
 
-    Equal ones are numbered from the second on.
+    Equal anchors get numbers from the second on.
     """
     seen: Counter[str] = Counter()
     anchors: list[str] = []
@@ -413,7 +415,7 @@ def _first_hour(order: Sequence[Entry]) -> Iterator[str]:
     by_name = {entry.name: entry for entry in order}
     place = dict(zip(by_name, anchors(entry.name + entry.signature for entry in order), strict=True))
     yield "## The first hour\n"
-    yield "Thirty that most kernels are written with; the rest follows, by what one looks for.\n"
+    yield "Most kernels need no more than these thirty entries. All entries follow, grouped by purpose.\n"
     yield "| | | |\n| --- | --- | --- |"
     for purpose, names in FIRST_HOUR.items():
         for name in names:
@@ -448,7 +450,10 @@ def sections(text: str) -> Iterator[tuple[str, str]]:
 
 
 def items(text: str) -> str:
-    """`name: words` on lines of their own, each with its further lines, as a list."""
+    """A Markdown list of the items of a section.
+
+    An item is `name: words`, with its indented further lines.
+    """
     lines: list[str] = []
     for line in text.splitlines():
         if line.startswith(" ") and lines:

@@ -11,12 +11,12 @@ Launches go to PyTorch's current stream; its dispatcher has the operators.
         ctt.launch(silu_kernel, ctt.partition(y, (1024,)), x)
         return y
 
-This package imports `torch`; nothing else in `cutile` imports it. A kernel called in the usual way takes PyTorch's
-tensors without it: see `cutile.host.foreign`.
+No other part of `cutile` imports `torch`. A kernel that is called in the usual way takes PyTorch tensors without this
+package: see `cutile.host.foreign`.
 """
 
 try:
-    import torch  # pyright: ignore  # noqa: F401 - so that what is missing is said here
+    import torch  # pyright: ignore  # noqa: F401 - so that the error below names the package
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(
         "cutile.torch needs PyTorch, which is not installed: see https://pytorch.org/get-started for the command",

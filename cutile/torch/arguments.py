@@ -30,11 +30,11 @@ __all__ = (
 )
 
 PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
-"""The types of tensors that have memory of their own: subclasses stand for something else."""
+"""The types of tensors that have memory of their own; other subclasses may have none."""
 
 
 class Partition:
-    """A tensor of PyTorch's that a kernel writes, cut into tiles. Made by `partition`.
+    """A PyTorch tensor that a kernel writes, cut into tiles. Made by `partition`.
 
     Attributes:
         tensor: the tensor.
@@ -72,7 +72,7 @@ class Partition:
         return Partition(self.tensor, ("map", self.cut, shape, num_tile_blocks))
 
     def prefix(self) -> Partition:
-        """Let a launch cover the first tiles of each axis alone.
+        """Let a launch cover only the first tiles of each axis.
 
         It is `cutile.Partition.prefix` for `launch`.
 
@@ -97,9 +97,9 @@ def _as_tuple(tile: Any) -> tuple[Any, ...]:
 
 
 partition = Partition
-"""Cut a tensor of PyTorch's into tiles, which a kernel writes: for `launch`. It stays usable.
+"""Cut a PyTorch tensor into tiles, which a kernel writes: an argument of `launch`. The tensor stays usable.
 
-`partition(tensor, (1, 1024))`; it costs next to nothing, and nothing is checked before the launch.
+`partition(tensor, (1, 1024))` costs next to nothing; nothing is checked before the launch.
 """
 
 
@@ -158,7 +158,7 @@ def check_tensor(tensor: Any, what: str) -> None:
     """Refuse a tensor that a launch cannot take as it is.
 
     Raises:
-        ArgumentTypeError: it is no tensor, or stands for something else, such as a tensor of a trace.
+        ArgumentTypeError: it is no tensor, or has no memory of its own, such as a tensor of a trace.
         ArgumentError: it is on a device that kernels do not run on, requires a gradient, or is not dense.
     """
     if not isinstance(tensor, torch.Tensor):

@@ -2,8 +2,8 @@
 # (torch is not among what the tests install)
 """`launch`: a kernel over PyTorch's tensors, on its current stream, cheaply.
 
-The first launch with tensors of some shapes, strides and dtypes checks everything, as a call of the kernel does, and
-keeps the result. The next one looks it up, puts the addresses and the numbers in their places, and launches.
+The first launch with given shapes, strides and dtypes checks everything, as a call of the kernel does, and keeps the
+result. The next one looks the result up, fills in the addresses and the numbers, and launches.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _CheckedLaunch:
         grid: the grid.
         views: by argument: a tensor's layout, or the function that checks a scalar.
         uses: the memory that a launch reads and writes.
-        repeat: launches by addresses and numbers alone; see `CompiledKernel.repeated`. None where that is not enough.
+        repeat: launches by addresses and numbers alone, see `CompiledKernel.repeated`; None if the kernel needs more.
         unchanged: whether the outer names that the kernel reads still have the values it was compiled with.
     """
 
@@ -94,7 +94,9 @@ class _Launches:
 
 
 def _compile(launchable: Launchable, launches: dict[Any, _CheckedLaunch]) -> tuple[Callable[..., Any], Shortcut]:
-    """Make the key of a kernel's launches and the short cut: for saxpy
+    """Make the functions `key` and `quick` of a kernel's launches.
+
+    For saxpy, abridged:
 
         def quick(arguments, more):
             a0, a1, a2, = arguments
@@ -122,7 +124,7 @@ def _compile(launchable: Launchable, launches: dict[Any, _CheckedLaunch]) -> tup
             launch.compiled.enqueue((Placed(p0, v0), c1, Placed(p2, v2)), launch.uses, launch.grid, stream)
             return True
 
-    Where it answers False, `_general_launch` checks everything, and raises what is wrong. A remembered layout lies at
+    If `quick` returns False, `_general_launch` checks everything, and raises the errors. A remembered layout has the
     address 0, so that its `start` and `stop` count from a launch's address.
     """
     parameters = list(enumerate(launchable.kernel.signature.parameters))
@@ -195,7 +197,7 @@ def _key_part(i: int, parameter: Parameter) -> str:
 
 
 def _checked_scalar(i: int, parameter: Parameter) -> str:
-    """The line that checks a scalar; most floats need no function for it."""
+    """The source line that checks a scalar; most floats need no call."""
     as_it_is = f"type(a{i}) is float and {-EVERY_FLOAT} <= a{i} <= {EVERY_FLOAT}"
     is_float = getattr(parameter.dtype, "kind", None) == "float"
     return f"c{i} = " + (f"a{i} if {as_it_is} else v{i}(a{i})" if is_float else f"v{i}(a{i})")
@@ -295,7 +297,10 @@ def _launches_of(kernel: Any) -> _Launches:
 
 
 def _checked_tensors(launchable: Launchable, arguments: tuple[Any, ...]) -> dict[int, torch.Tensor]:
-    """The tensors among the arguments. Raises what `launch` does of them."""
+    """The tensors among the arguments, by position.
+
+    Raises the errors of `launch` about tensors.
+    """
     parameters = launchable.kernel.signature.parameters
     if len(arguments) != len(parameters):
         names = ", ".join(launchable.kernel.signature.names)
@@ -382,7 +387,7 @@ def _checked_launch(
     generics: Mapping[str, Any],
     place: Place,
 ) -> tuple[list[Any], _CheckedLaunch]:
-    """The checked arguments of a launch, and the data for later ones like it.
+    """The checked arguments of a launch, and the data for later ones.
 
     Later ones have the same layouts.
     """

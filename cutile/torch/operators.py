@@ -1,8 +1,8 @@
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 # (torch is not among what the tests install)
-"""`register`: a function over PyTorch's tensors as an operator.
+"""`register`: makes a function over PyTorch tensors an operator.
 
-`torch.compile` leaves it whole.
+`torch.compile` leaves an operator whole.
 
 An operator costs the dispatcher's calls into Python. An operator without a backward costs one: its entry for autograd
 is a fall-through, which calls nothing. One with a backward costs one if no argument requires a gradient: the entry for
@@ -63,27 +63,28 @@ def register(
     setup_context: Function | None = None,
     mutates: Sequence[str] = (),
 ) -> Any:
-    """Make a function an operator of PyTorch's.
+    """Register a function as a PyTorch operator.
 
     It is a decorator, or takes the function as second argument.
 
-    The function takes and returns tensors of PyTorch's, on the CPU or a GPU, and launches kernels with
+    The function takes and returns PyTorch tensors, on the CPU or a GPU, and launches kernels with
     `cutile.torch.launch`. Its results are new tensors, from PyTorch's allocator. The operator works under
     `torch.compile(fullgraph=True)`, on PyTorch's current stream, and in its CUDA graphs; `torch.vmap` calls it once for
     each slice, and says that this is slow.
 
-    Registered again by the same module under the same schema, as by a notebook's cell that runs again, it is replaced.
+    If the same function of the same module is registered again under the same schema, as by a notebook's cell that
+    runs again, it replaces the former one.
 
     Args:
-        schema: the operator's name and types, `"mylib::silu(Tensor x) -> Tensor"`; or its name alone, where the
-            function's annotations tell the types.
+        schema: the operator's name and types, `"mylib::silu(Tensor x) -> Tensor"`; or its name alone, if the
+            function's annotations give the types.
         function: the computation.
         fake: shapes, dtypes and strides of the results, from tensors without values: `torch.empty_like`, say.
-        backward: `backward(context, *gradients)` returns one gradient, or None, for each argument. What it calls must
-            be operators of PyTorch's, or registered here. Without it, a tensor that requires a gradient is refused.
+        backward: `backward(context, *gradients)` returns one gradient, or None, for each argument. It may only call
+            operators: PyTorch's own, or registered ones. Without it, a tensor that requires a gradient is refused.
         setup_context: `setup_context(context, inputs, output)` saves what `backward` needs, by
             `context.save_for_backward(...)`; nothing is saved without it.
-        mutates: names of arguments that the function writes, where annotations tell the types; a schema marks them
+        mutates: names of arguments that the function writes, if annotations give the types; a schema marks them
             itself, as in `Tensor(a!) y`.
 
     Returns:
@@ -141,7 +142,7 @@ def register(
 
 
 def _name_and_schema(schema: str, function: Function, mutates: Sequence[str]) -> tuple[str, str]:
-    """The qualified name, and the schema behind it."""
+    """The qualified name, and the schema without it."""
     name, parenthesis, rest = schema.partition("(")
     name = name.strip()
     namespace, separator, plain = name.partition("::")
@@ -297,7 +298,7 @@ def _differentiable(registered: _Registered) -> Function:
 def _let_torch_differentiate(registered: _Registered) -> None:
     """Register the backward of an operator with lists of tensors.
 
-    A plain node of autograd does not take those.
+    A plain autograd node does not take these.
     """
 
     def backward(context: Any, *gradients: Any) -> Any:

@@ -1,8 +1,8 @@
 # pyright: basic, reportMissingImports=false, reportAttributeAccessIssue=false
 # (torch is not among what the tests install)
-"""PyTorch's current stream as one of ours, and its memory.
+"""PyTorch's current stream as a `Stream`, and its memory as a `Storage`.
 
-PyTorch's allocator and stream order them.
+PyTorch's allocator and its streams keep the order of memory uses; nothing is ordered here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ("Place", "TorchMemory", "TorchStream", "capturing", "current_raw", "p
 _WHOLE_MEMORY = 1 << 64  # bytes: every address lies in it
 
 current_raw: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda ordinal: 0)
-"""The handle of the current stream of a GPU. A build of PyTorch without CUDA has none, and no tensors that ask."""
+"""The handle of the current stream of a GPU. A build of PyTorch without CUDA lacks it, and has no tensors on GPUs."""
 
 
 def capturing() -> bool:
@@ -68,17 +68,17 @@ class _TorchWorkspace:
 
 
 class _Unwatched:
-    """A watcher of reports that does nothing.
-
-    `TorchStream.raise_failures` reads them.
-    """
+    """A watcher that does nothing: `TorchStream` reads its reports itself."""
 
     def check_behind(self, check: Callable[[], None]) -> None:
         """Nothing."""
 
 
 class TorchStream(BorrowedStream):
-    """A stream of PyTorch's: it may be capturing, and nobody here waits for its end."""
+    """A stream of PyTorch.
+
+    It may be capturing a graph, and no code here waits for its end.
+    """
 
     __slots__ = ("_torch_reports",)
 
