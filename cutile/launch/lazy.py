@@ -159,7 +159,9 @@ class LazyOp(LaunchState):
         return *plan_and_grid, checked, outputs
 
     def _plan_as_outlined(self) -> Plan:
-        """The plan of the launch, by what the arguments that are ops will yield. None of them runs.
+        """The plan of the launch, by what its arguments that are ops will yield.
+
+        None of them runs.
 
         Raises:
             LaunchError: an argument is an op without an outline.

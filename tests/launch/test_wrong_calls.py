@@ -274,12 +274,12 @@ def test_outputs_of_different_grids() -> None:
 
 
 def test_what_a_new_tensor_will_be_is_known_before_it_is_made() -> None:
-    op, known = SCALE(api.ones((8,)).partition((4,)), 2.0), SCALE(api.meta((8,)).partition((4,)), 2.0)
+    op, by_type = SCALE(api.ones((8,)).partition((4,)), 2.0), SCALE(api.meta((8,)).partition((4,)), 2.0)
     for stage in ("ir", "plan"):
-        assert op.render(stage) == known.render(stage)
-        assert op.render(stage, "sm_90a") == known.render(stage, "sm_90a")
+        assert op.render(stage) == by_type.render(stage)
+        assert op.render(stage, "sm_90a") == by_type.render(stage, "sm_90a")
     assert (op.sync().y.unpartition().numpy() == 2).all()  # it was not used up
-    known.discard()
+    by_type.discard()
 
 
 def test_what_else_has_not_run_cannot_be_looked_at() -> None:

@@ -53,12 +53,13 @@ class CudaBackend:
         """
         from cutile.backend.cuda.early_start import start_early
         from cutile.backend.cuda.explain import unused
+        from cutile.backend.cuda.lane_sums import defer_lane_sums
         from cutile.backend.cuda.long_rows import ROW_SUMS
         from cutile.backend.cuda.plans import lower
         from cutile.backend.cuda.target import FLOATS
         from cutile.passes.fast_math import exact_parts
 
-        lowered = start_early(lower(function, target, options), architecture(target.arch))
+        lowered = start_early(defer_lane_sums(lower(function, target, options)), architecture(target.arch))
         _check_elements(lowered, target.arch)
         lowered.note_unused(unused(function, lowered, options, architecture(target.arch)))
         # `exact_parts` looks at `function`. Only `lowered` has sums of row slices, to which `contract` was applied.

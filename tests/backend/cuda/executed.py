@@ -51,6 +51,7 @@ from cutile.backend.cuda.ops import (
     SimtMma,
     Store,
     Subtile,
+    SumLanes,
     TileIndex,
     TileStep,
     TmaLoad,
@@ -78,7 +79,7 @@ WARPS = 4
 """Warps of a warpgroup."""
 NOTHING = (TmaStoreWait, TmaPrefetch, GridDependencyWait, SetMaxRegisters, Scratch)
 """Operations without a meaning for whole arrays."""
-SAME = (ConvertLayout, OptimizationBarrier, Uniform)
+SAME = (ConvertLayout, OptimizationBarrier, SumLanes, Uniform)
 """Operations whose result has the elements of the operand."""
 
 

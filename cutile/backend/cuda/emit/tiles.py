@@ -159,6 +159,7 @@ def reduction(op: reduce.Reduce, kernel: Kernel) -> Call:
         f"axis={op.axis}",
         f"offset={facts['offset']}",
         f"fence={facts['fence']}",
+        *(["in_lanes=True"] if facts.get("in_lanes") else []),
     )
     return Call(function, (kernel.use(op.x),))
 

@@ -93,7 +93,9 @@ def result_registers(layout: Layout, axis: int) -> list[int]:
 
 
 @cache
-def reduce(name: str, dtype: DTypeLike, layout: Layout, axis: int, offset: int, fence: bool) -> Any:
+def reduce(
+    name: str, dtype: DTypeLike, layout: Layout, axis: int, offset: int, fence: bool, in_lanes: bool = False
+) -> Any:
     """`f(x)`: the reduction of a tile of `layout` along `axis`.
 
     The result is in the registers of `layout.collapse(axis)`. A tile of one axis reduces to a scalar.
@@ -105,12 +107,13 @@ def reduce(name: str, dtype: DTypeLike, layout: Layout, axis: int, offset: int, 
         axis: along which it is reduced.
         offset: where warps exchange results in shared memory, in bytes.
         fence: whether an earlier use of that memory may still be under way.
+        in_lanes: whether each lane gets the reduction of its own elements alone; no warps may share rows then.
     """
     target = layout.collapse(axis)
     operation = BINARY[KINDS[name]]
     wide = reduced_in(dtype)
     slots = result_registers(layout, axis)
-    lanes, warps = lane_mask(layout, axis), warp_mask(layout, axis)
+    lanes, warps = 0 if in_lanes else lane_mask(layout, axis), warp_mask(layout, axis)
     count = target.registers if layout.rank > 1 else 0
     packs = dtype.is_half and KINDS[name] in PACKED
 
@@ -142,6 +145,25 @@ def reduce(name: str, dtype: DTypeLike, layout: Layout, axis: int, offset: int, 
         return pack(b, [(_exactly if packs else narrow)(b, dtype, each) for each in partial], count)
 
     return intrinsic(name, frag(dtype, count), [frag(dtype, layout.registers)], generate)
+
+
+@cache
+def sum_lanes(dtype: DTypeLike, count: int, *, lanes: int) -> Any:
+    """`f(x)`: the sums of the lanes' parts of each row, in all lanes of the row.
+
+    Args:
+        dtype, count: of the parts: their dtype, and how many a lane has; 0 for a number.
+        lanes: the bits of a lane's number in which the lanes of a row differ.
+    """
+
+    def generate(b: Any, values: list[Any]) -> Any:
+        parts = unpack(b, values[0], count)
+        for bit in range(LANE_BITS):
+            if lanes >> bit & 1:
+                parts = [BINARY["add"](b, dtype, part, exchange(b, part, 1 << bit)) for part in parts]
+        return pack(b, parts, count)
+
+    return intrinsic("sum_lanes", frag(dtype, count), [frag(dtype, count)], generate)
 
 
 def _packed(b: Any, name: str, dtype: DTypeLike, elements: Sequence[Any]) -> Any:

@@ -26,6 +26,7 @@ from cutile.backend.cuda.ops import (
     SimtMma,
     Store,
     Subtile,
+    SumLanes,
     TmaStore,
     ZeroUnless,
 )
@@ -42,7 +43,7 @@ from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Permute, Reshape
 from cutile.ops.sort import Sort, TakeAlongAxis, TopK
 
-_IN_LAYOUT = (Fixup, ScatterPartials, DotWait, OptimizationBarrier, SimtMma, Sort, Store, ZeroUnless)
+_IN_LAYOUT = (Fixup, ScatterPartials, DotWait, OptimizationBarrier, SimtMma, Sort, Store, SumLanes, ZeroUnless)
 """Operations whose operand has the layout `layout`, which is also the result's if there is one."""
 _FROM_SOURCE = (
     PackQuads, ReducePartials, Broadcast, ConvertLayout, Subtile, Permute, Reduce, Reshape, TakeAlongAxis, TopK,

@@ -151,7 +151,10 @@ def _add_dependent(block: Block, dependent: set[Value]) -> None:
 
 
 def _variables(op: Op) -> Iterator[tuple[list[Value], list[Value]]]:
-    """For each variable of a loop or branch: the values that it may get; its arguments and its result."""
+    """The variables of a loop or branch.
+
+    Yields the values that each may get, and the arguments and the result that stand for it.
+    """
     own = {*op.results, *(argument for block in op.regions for argument in block.arguments)}
     for group in carried_groups(op):
         yield [value for value in group if value not in own], [value for value in group if value in own]

@@ -14,6 +14,7 @@ __all__ = (
     "PackQuads",
     "SimtMma",
     "Subtile",
+    "SumLanes",
     "Undef",
     "WriteOperand",
     "ZeroUnless",
@@ -50,6 +51,20 @@ class OptimizationBarrier(Op, name="cuda.optimization_barrier", effect=Effect.WR
 
     intrinsic = Intrinsic("wgmma.optimization_barrier", facts=("dtype", "count"))
     x: Value = operand(ANY_TILE)
+
+    def infer(self) -> tuple[Type, ...]:
+        return (self.x.type,)
+
+
+class SumLanes(Op, name="cuda.sum_lanes"):
+    """The sums of rows of which each lane has a part (`lane_sums.py`).
+
+    `lanes`: the bits of a lane's number in which the lanes of a row differ.
+    """
+
+    intrinsic = Intrinsic("reduce.sum_lanes", facts=("dtype", "count"))
+    x: Value = operand(ANY_TILE)
+    lanes: int = attribute()
 
     def infer(self) -> tuple[Type, ...]:
         return (self.x.type,)

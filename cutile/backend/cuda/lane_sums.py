@@ -1,0 +1,188 @@
+"""Sums of rows that loops carry: lanes add up their parts after the loop.
+
+Several lanes share a row of a tile. `reduce_sum` adds up each lane's elements, and then the lanes' sums by shuffles. A
+sum that a loop adds to, and that it may scale, needs no shuffles in the loop (FlashAttention does so):
+
+    for ...:                                        for ...:
+        total = total * fade + reduce_sum(w)   -->      total = total * fade + sums in each lane(w)
+    y = x / total                                   y = x / sum_lanes(total)
+
+The shuffles wait for each other, and what follows the sum waits for them. Attention of width 128 runs 1.05 times as
+fast without them (H200, docs/benchmarks/loops/attention.md). The order of a sum's additions is free (`ops/reduce.py`),
+and a factor that is the same in all lanes may be applied to each part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from cutile.backend.cuda.lowering_context import layouts_of
+from cutile.backend.cuda.ops import SumLanes
+from cutile.backend.cuda.smem_sizes import lane_mask, warp_mask
+from cutile.backend.gpu.layout_assignment import carried_groups
+from cutile.dtypes import f32
+from cutile.ir import Block, Constant, For, Function, If, Op, Value, While
+from cutile.ops.arith import Add, Mul
+from cutile.ops.reduce import ReduceSum
+from cutile.ops.shape import Reshape
+
+__all__ = ("defer_lane_sums",)
+
+MIN_ELEMENTS = 32
+"""Elements of a row in a lane. Attention of width 256 has 16 of 64 keys, and runs at 0.95 of its speed without this
+pass; with 32 of 128 keys widths 64 and 128 run at 0.99 to 1.05 (H200)."""
+
+
+def defer_lane_sums(function: Function) -> Function:
+    """The function, with the shuffles of carried sums after their loops.
+
+    It is changed in place. A sum stays as it is if its loop reads it, if it starts from anything but zero, if warps
+    share its rows, or if lanes have few elements of a row.
+
+    Args:
+        function: a lowered function.
+    """
+    kernel, layouts = _Kernel(function), layouts_of(function)
+    values: set[Value] = set()
+
+    def lanes_of(op: ReduceSum) -> int:
+        """The bits of a lane's number in which the lanes of a row differ.
+
+        0 if lanes may not have parts of this sum.
+        """
+        layout = layouts[op.attributes["source"]]
+        elements = layout.registers // layout.collapse(op.axis).registers
+        apart = op.x.tile.dtype is f32 and elements >= MIN_ELEMENTS and not warp_mask(layout, op.axis)
+        return lane_mask(layout, op.axis) if apart else 0
+
+    for op in [*function.walk()]:
+        if not isinstance(op, ReduceSum) or op.result in values:
+            continue
+        sums = kernel.sums_with(op)
+        values |= sums.values
+        lanes = {lanes_of(reduction) for reduction in sums.reductions}
+        if sums.may_wait and len(lanes) == 1 and lanes != {0}:
+            kernel.defer(sums, lanes.pop())
+    return function
+
+
+@dataclass
+class _Sums:
+    """Sums that are one variable, or are computed from each other.
+
+    Attributes:
+        values: the sums.
+        reductions: where they come from.
+        readers: the values that other operations read, with those.
+        layouts: the names of the layouts of these values.
+        may_wait: whether lanes may add them up after the loops.
+    """
+
+    values: set[Value] = field(default_factory=set[Value])
+    reductions: list[ReduceSum] = field(default_factory=list[ReduceSum])
+    readers: dict[Value, list[Op]] = field(default_factory=dict[Value, list[Op]])
+    layouts: dict[Value, Any] = field(default_factory=dict[Value, Any])
+    may_wait: bool = False
+
+
+class _Kernel:
+    """A lowered function: who defines, reads and carries its values."""
+
+    def __init__(self, function: Function) -> None:
+        self._definitions: dict[Value, Op] = {}
+        self._readers: dict[Value, list[Op]] = {}
+        self._carried: dict[Value, list[tuple[Value, ...]]] = {}
+        self._places: dict[Op, tuple[Block, int]] = {}
+        self._visit(function.body, 0)
+
+    def _visit(self, block: Block, depth: int) -> None:
+        for op in block.operations:
+            self._places[op] = (block, depth)
+            self._definitions.update(dict.fromkeys(op.results, op))
+            for value in op.operands:
+                self._readers.setdefault(value, []).append(op)
+            for group in carried_groups(op):
+                for value in group:
+                    self._carried.setdefault(value, []).append(group)
+            for nested in op.regions:
+                self._visit(nested, depth + isinstance(op, For | While))
+
+    def sums_with(self, reduction: ReduceSum) -> _Sums:
+        """The sums that are one with a reduction's.
+
+        They are those from which it is computed, and those computed from it that a loop or branch carries.
+        """
+        sums, pending = _Sums(), [reduction.result]
+        while pending:
+            value = pending.pop()
+            if value in sums.values:
+                continue
+            sums.values.add(value)
+            pending += [other for group in self._carried.get(value, ()) for other in group]
+            pending += self._sources(value, sums)
+            for op in self._readers.get(value, ()):
+                if self._goes_on(op):
+                    pending.append(op.results[0])
+                elif not op.regions and not op.terminates:
+                    sums.readers.setdefault(value, []).append(op)
+        operations = {self._definitions[value] for value in sums.values if value in self._definitions}
+        layouts = {op.results[0].type: op.attributes["layout"] for op in operations if "layout" in op.attributes}
+        sums.layouts = {value: layouts.get(value.type) for value in sums.readers}
+        # What reads the sums is to run less often than what adds to them.
+        depth = max(self._places[op][1] for op in sums.reductions)
+        sums.may_wait = (
+            all(self._is_sum(op, sums.values) for op in operations)
+            and all(self._places[op][1] < depth for ops in sums.readers.values() for op in ops)
+            and all(sums.layouts.values())
+            and sums.readers.keys() <= self._definitions.keys()
+        )
+        return sums
+
+    def _sources(self, value: Value, sums: _Sums) -> Iterator[Value]:
+        """The sums from which a value is computed."""
+        op = self._definitions.get(value)
+        if isinstance(op, ReduceSum):
+            sums.reductions.append(op)
+        elif isinstance(op, Add):
+            yield from op.operands
+        elif op is not None and _only_renames(op):
+            yield op.operands[0]
+
+    def _goes_on(self, op: Op) -> bool:
+        """Whether an operation's result is carried by a loop or branch.
+
+        Further additions and factors may come between.
+        """
+        if not (isinstance(op, Add | Mul) or _only_renames(op)):
+            return False
+        result = op.results[0]
+        return result in self._carried or any(self._goes_on(reader) for reader in self._readers.get(result, ()))
+
+    def _is_sum(self, op: Op, values: set[Value]) -> bool:
+        """Whether lanes may have parts of an operation's result."""
+        if isinstance(op, Mul):  # of a sum and a factor
+            return (op.x in values) != (op.y in values)
+        if isinstance(op, Constant):
+            return op.value == 0
+        return isinstance(op, Add | ReduceSum | For | While | If) or _only_renames(op)
+
+    def defer(self, sums: _Sums, lanes: int) -> None:
+        """Have lanes add up these sums where other operations read them."""
+        for op in sums.reductions:
+            op.attributes["in_lanes"] = True
+        for value, readers in sums.readers.items():
+            op = self._definitions[value]
+            operations = self._places[op][0].operations
+            total = SumLanes(x=value, lanes=lanes)
+            total.attributes["layout"] = sums.layouts[value]
+            total.location, total.results = op.location, (Value(value.type, value.name),)
+            operations.insert(operations.index(op) + 1, total)
+            for reader in readers:
+                reader.operands = tuple(total.result if other is value else other for other in reader.operands)
+
+
+def _only_renames(op: Op) -> bool:
+    """Whether an operation has its operand's elements in the same registers."""
+    return isinstance(op, Reshape) and op.attributes.get("how") == "keep"
