@@ -160,6 +160,7 @@ BODIES: dict[str, str] = {
     "scan_by_a_name_of_another_library": "t = ct.associative_scan(y.load(), 0, lambda p, q: p + q)",
     "axis_of_the_shape_that_is_not_there": "t = y.shape[1]",
     "constant_reassigned_by_the_launch": "B = 8\nif n > 0:\n    B = 16\nt = ct.constant(0.0, (B,), f32)",
+    "constant_changed_by_a_loop": "B = 8\nwhile B > 1:\n    t = ct.constant(0.0, (B,), f32)\n    B = B // 2",
     "list_of_scalars_as_a_shape": "t = y.load().reshape((n, 2))",
     # syntax
     # memory by index and by address
