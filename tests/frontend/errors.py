@@ -266,6 +266,8 @@ BODIES: dict[str, str] = {
     "keepdims_not_constant": "t = ct.reduce_sum(y.load(), 0, keepdims=n > 0)",
     "mean_of_integers": "t = ct.mean(ct.iota((8,)))",
     "var_of_too_few": "t = ct.var(y.load(), 0, ddof=8)",
+    "sum_of_bools": "t = ct.reduce_sum(y.load() > 0.0, 0)",
+    "maximum_of_bools": "t = ct.max_tile(y.load() > 0.0, y.load() < 1.0)",
     "cumsum_of_bools": "t = ct.cumsum(y.load() > 0.0, 0)",
     "cat_without_axis": "t = ct.cat((y.load(), y.load()))",
     "cat_of_nothing": "t = ct.cat((), 0)",
