@@ -173,14 +173,14 @@ def read_facts(signature: Signature, descriptions: Mapping[str, str]) -> list[Fa
         ArgumentError: the description of a tensor is missing or has another form; shows the form. Or the kernel takes
             groups of tensors.
     """
+    if signature.grouped:
+        raise ArgumentError(
+            f"{signature.name} takes groups of tensors (a tuple, a dataclass, `Tensor | None`), which --arg cannot "
+            "describe: call kernel.inspect(...) in Python, with tensors of api.meta"
+        )
     unknown = descriptions.keys() - set(signature.names)
     if unknown:
         raise ArgumentError(f"{signature.name} has no parameter {min(unknown)!r}; it has {', '.join(signature.names)}")
-    if signature.grouped:
-        raise ArgumentError(
-            f"{signature.name} takes groups of tensors, which --arg cannot describe: call kernel.inspect(...) in "
-            "Python, with tensors of api.meta"
-        )
     return [
         None if each.kind == "scalar" else _tensor(each, descriptions.get(each.name)) for each in signature.parameters
     ]

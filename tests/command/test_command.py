@@ -242,6 +242,25 @@ def test_mapped_partitions_are_described(
     assert says in printed.err if says else "stream for sm_90a" in printed.out
 
 
+OPTIONAL = """
+import cutile as ct
+
+@ct.entry
+def added(z: ct.Mut, x: ct.Tensor, bias: ct.Tensor | None = None):
+    z.store(ct.load_tile_like(x, z))
+"""
+
+
+@pytest.mark.parametrize("described", [[], ["--arg", "bias=f32[64]"]])
+def test_a_tensor_that_may_be_left_out_is_told_apart_from_a_misspelt_name(
+    described: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "optional.py"
+    file.write_text(OPTIONAL)
+    assert main(["compile", str(file), "added", "--arg", "z=f32[64]/(16)", "--arg", "x=f32[64]", *described]) == 1
+    assert "added takes groups of tensors (a tuple, a dataclass, `Tensor | None`)" in capsys.readouterr().err
+
+
 def test_a_missing_argument_or_kernel_or_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(GEMM[:3]) == 1
     assert "say what 'z' is, with --arg" in capsys.readouterr().err
