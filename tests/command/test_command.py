@@ -247,18 +247,29 @@ import cutile as ct
 
 @ct.entry
 def added(z: ct.Mut, x: ct.Tensor, bias: ct.Tensor | None = None):
-    z.store(ct.load_tile_like(x, z))
+    tile = ct.load_tile_like(x, z)
+    if bias is not None:
+        tile += ct.load_tile_like(bias, z)
+    z.store(tile)
+
+@ct.entry
+def total(z: ct.Mut, xs: tuple[ct.Tensor, ...]):
+    z.store(sum(ct.load_tile_like(x, z) for x in xs))
 """
 
 
-@pytest.mark.parametrize("described", [[], ["--arg", "bias=f32[64]"]])
-def test_a_tensor_that_may_be_left_out_is_told_apart_from_a_misspelt_name(
-    described: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "optional.py"
+def test_a_tensor_that_may_be_left_out_is_described_or_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "groups.py"
     file.write_text(OPTIONAL)
-    assert main(["compile", str(file), "added", "--arg", "z=f32[64]/(16)", "--arg", "x=f32[64]", *described]) == 1
-    assert "added takes groups of tensors (a tuple, a dataclass, `Tensor | None`)" in capsys.readouterr().err
+    added = ["compile", str(file), "added", "--arg", "z=f32[64]/(16)", "--arg", "x=f32[64]", "--stage", "ir"]
+    assert main(added) == 0
+    assert "bias" not in capsys.readouterr().out
+    assert main([*added, "--arg", "bias=f32[64]"]) == 0
+    assert "load_tile(%bias" in capsys.readouterr().out
+    assert main([*added, "--arg", "bais=f32[64]"]) == 1
+    assert "added has no parameter 'bais'; it has z, x, bias" in capsys.readouterr().err
+    assert main(["compile", str(file), "total", "--arg", "z=f32[64]/(16)", "--arg", "xs=f32[64]"]) == 1
+    assert "total takes groups of tensors (a tuple, a dataclass), which --arg cannot" in capsys.readouterr().err
 
 
 def test_a_missing_argument_or_kernel_or_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
