@@ -209,6 +209,7 @@ BODIES: dict[str, str] = {
     "dtype_of_numpy": "t = x.dtype != np.float16",
     "shapes_that_differ": "y.store(y.load() + ct.constant(0.0, (3,), f32))",
     "float_beside_integers": "t = ct.iota((8,)) + 1.5",
+    "integer_beyond_64_bits_in_a_branch": "h = 14695981039346656037\nif n > 3:\n    h = 1",
     "number_too_large": "t = ct.iota((8,), ct.u8) + 300",
     "constant_too_large": "t = ct.constant(300, (8,), ct.u8)",
     "float_constant_too_large": "t = ct.constant(1e39, (8,), ct.f32)",
