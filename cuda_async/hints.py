@@ -89,6 +89,8 @@ def remedy_for(name: str, public: Iterable[str]) -> str:
 
 
 _RUN_IT = ", being work that yields a result when it is run: run it (.sync(), await) and use that"
+_READERS = frozenset({"cpu", "item", "numpy", "tolist"})
+"""Libraries' names for reading values on the host. In a function given to `map` there are no values to read yet."""
 _COMPUTED = "takes no part in arithmetic and comparisons"
 
 
@@ -117,6 +119,8 @@ class NotItsResult:
             if name.startswith("_") or name == "site":
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
             remedy = f", or .map(lambda result: result.{name})"
+            if name in _READERS:
+                remedy = ", or op.to_numpy().sync()"
             if name == "add_done_callback":  # asyncio.wait, and functions like it, ask for a future
                 remedy = "; asyncio takes op.into_future()"
             raise AttributeError(f"{_words_for(self)} has no attribute {name!r}{_RUN_IT}{remedy}", name=name, obj=self)

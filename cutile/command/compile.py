@@ -23,12 +23,14 @@ from cutile.backend.interface import FAST_MATH, CompileOptions
 from cutile.backend.registry import target_named
 from cutile.compile.driver import compile_kernel
 from cutile.compile.facts import Fact, TensorFacts, layout_class
+from cutile.compile.kernels import KernelCache
 from cutile.dtypes import as_dtype
 from cutile.entry import Kernel
 from cutile.errors import ArgumentError
-from cutile.frontend.parameters import Parameter
+from cutile.frontend.parameters import Maybe, Parameter
 from cutile.frontend.signature import Signature
 from cutile.host.shapes import new_shape, row_major_strides
+from cutile.launch.launchable import FlattenedCall
 
 
 def add(commands: Any) -> None:
@@ -81,14 +83,16 @@ def _parts(text: str) -> tuple[str, ...]:
 def run(options: argparse.Namespace) -> int:
     """Compile, and print or write the stage."""
     kernel = load_kernel(options.file, options.kernel)
-    facts = read_facts(kernel.cache.signature, _pairs(options.arg, "--arg"))
+    descriptions = _pairs(options.arg, "--arg")
+    cache = _arranged(kernel.cache, descriptions)
+    facts = read_facts(cache.signature, descriptions)
     texts = _pairs(options.generic, "--generic")
     generics = kernel.cache.generics(None, {name: _constant(text) for name, text in texts.items()})
     chosen_options = {each.name: getattr(options, each.name) for each in dataclasses.fields(CompileOptions)}
     default = kernel.cache.declared.default
     hints = dataclasses.replace(default, **{name: value for name, value in chosen_options.items() if value is not None})
     # The kernel's hints for the architecture count only beside its very default options, the same object.
-    plan = kernel.cache.plan(facts, generics, default if hints == default else hints)
+    plan = cache.plan(facts, generics, default if hints == default else hints)
     target = target_named(options.arch)
     if options.stage == "image":
         if options.output is None:
@@ -166,21 +170,35 @@ EXAMPLE = (
 )
 
 
+def _arranged(cache: KernelCache, descriptions: Mapping[str, str]) -> KernelCache:
+    """The kernel with each `Tensor | None` that has no description as None.
+
+    Raises:
+        ArgumentError: the kernel takes groups of tensors.
+    """
+    signature = cache.signature
+    if not signature.grouped:
+        return cache
+    items = [each.item if isinstance(each, Maybe) else each for each in signature.declared.values()]
+    if not all(isinstance(item, Parameter) for item in items):
+        raise ArgumentError(
+            f"{signature.name} takes groups of tensors (a tuple, a dataclass), which --arg cannot describe: call "
+            "kernel.inspect(...) in Python, with tensors of api.meta"
+        )
+    call = FlattenedCall(signature, [descriptions.get(name) for name in signature.declared])
+    return cache.arrange(call.key, call.signature)
+
+
 def read_facts(signature: Signature, descriptions: Mapping[str, str]) -> list[Fact]:
     """The facts of arguments for specialization, by their descriptions.
 
     Raises:
-        ArgumentError: the description of a tensor is missing or has another form; shows the form. Or the kernel takes
-            groups of tensors.
+        ArgumentError: the description of a tensor is missing or has another form; shows the form.
     """
-    unknown = descriptions.keys() - set(signature.names)
+    unknown = descriptions.keys() - set(signature.declared)
     if unknown:
-        raise ArgumentError(f"{signature.name} has no parameter {min(unknown)!r}; it has {', '.join(signature.names)}")
-    if signature.grouped:
-        raise ArgumentError(
-            f"{signature.name} takes groups of tensors, which --arg cannot describe: call kernel.inspect(...) in "
-            "Python, with tensors of api.meta"
-        )
+        names = ", ".join(signature.declared)
+        raise ArgumentError(f"{signature.name} has no parameter {min(unknown)!r}; it has {names}")
     return [
         None if each.kind == "scalar" else _tensor(each, descriptions.get(each.name)) for each in signature.parameters
     ]

@@ -35,7 +35,8 @@ def shape_of(frame: Frame, value: Any, what: str) -> tuple[int, ...]:
             frame.type_error(
                 f"{what}: the shape must be constant integers, got {describe(item)}{place}",
                 remedy="Tile shapes are fixed when a kernel is compiled, and a tensor's extents at the launch: use "
-                "numbers, generics (`*, N: Const`), or the shape of a Mut.",
+                "numbers, generics (`*, N: Const`), the shape of a Mut, or what ct.static_range counts. A name "
+                "that an `if` or a loop assigns anew is known only when the kernel runs.",
             )
         if item < 1:
             order = {"load_tile": " The shape comes first, then the index.", "iota": " It counts from 0: ct.iota(8)."}

@@ -200,8 +200,8 @@ def materialize(
         return f"ct.convert_tile(tile, ct.{wanted})" if neighbour is None else converted(neighbour, wanted)
 
     def widening() -> str:
-        wide = wider(value, element)
-        return f"Convert the {beside}, to hold both: {conversion(wide.name)}." if wide else "No dtype holds both."
+        wide, otherwise = wider(value, element), plain_numbers.beyond(value, element, neighbour)
+        return f"Convert the {beside}, to hold both: {conversion(wide.name)}." if wide else otherwise
 
     if isinstance(value, float) and kind in ("int", "uint", "bool"):
         frame.type_error(

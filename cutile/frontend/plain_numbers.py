@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
-from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i32, i64
+from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i32, i64, u64
 from cutile.frontend.values import is_tile
 from cutile.ir import Constant, Op, Value
 from cutile.ops.cast import Convert
@@ -283,6 +283,18 @@ def whole_dtype(interval: Interval) -> DTypeLike:
     return i32 if interval.fits(i32) else i64
 
 
+def beyond(value: Any, dtype: DTypeLike, neighbour: Value | None = None) -> str:
+    """The remedy for a number that neither `dtype` nor a wider one holds.
+
+    Args:
+        neighbour: the tile or scalar that has `dtype`.
+    """
+    if neighbour is not None or dtype is not i64:
+        return "No dtype holds both."
+    remedy = "Whole numbers that are known only when the kernel runs are i32 or i64."
+    return f"{remedy} ct.u64({value}) holds this one." if 0 <= value <= u64.max else remedy
+
+
 def whole(frame: Frame, value: Any, dtype: DTypeLike) -> Value:
     """A plain whole number as a scalar of i32 or i64."""
     if isinstance(value, Value):
@@ -291,7 +303,7 @@ def whole(frame: Frame, value: Any, dtype: DTypeLike) -> Value:
     if not limits.low <= value <= limits.high:
         frame.type_error(
             f"the number {value} does not fit {dtype} ({limits.low} to {limits.high})",
-            remedy="Whole numbers that are known only when the kernel runs have 64 bits.",
+            remedy=beyond(value, i64),
         )
     return frame.emit(Constant(value=value, dtype=dtype, shape=()))
 

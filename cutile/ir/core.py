@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, dataclass_transform
 
-from cutile.dtypes import DTYPES, EVERY_DTYPE, DTypeLike
+from cutile.dtypes import DTYPES, EVERY_DTYPE, DTypeLike, i32
 from cutile.errors import IRError, KernelTypeError, Location
 from cutile.ir.types import MutType, TensorType, TileType, Type
 
@@ -148,9 +148,13 @@ ANY_TENSOR = Constraint("a tensor", lambda t: isinstance(t, TensorType | MutType
 ANY_MUT = Constraint("a Mut tensor", lambda t: isinstance(t, MutType))
 
 
-def remedy(type: Type) -> str:
-    """The remedy for an operand of a type that is only stored; empty for other types."""
-    if not isinstance(type, TileType) or type.dtype.computes:
+def remedy(type: Type, constraint: Constraint | None = None) -> str:
+    """The remedy for an operand that is only stored, or of bools; else empty."""
+    if not isinstance(type, TileType):
+        return ""
+    if type.dtype.is_bool and constraint is not None and constraint.accepts(TileType(i32, type.shape)):
+        return "Convert it: x.astype(ct.i32)."
+    if type.dtype.computes:
         return ""
     if type.dtype.format is None:  # f4e2m1fnx2: no float of its own
         return f"{type.dtype} holds pairs: take them apart with ct.unpack(x), then convert."
@@ -370,7 +374,7 @@ class Op:
             if constraint is not None and not constraint.accepts(value.type):
                 raise KernelTypeError(
                     f"{self.name}: operand {key!r} must be {constraint.what}, got {value.type}",
-                    remedy=remedy(value.type),
+                    remedy=remedy(value.type, constraint),
                 )
 
     def infer(self) -> tuple[Type, ...]:

@@ -80,7 +80,8 @@ def launch_grid(kernel: str, requested: Grid | None, outputs: Sequence[tuple[str
         raise LaunchError(
             f"{kernel}: the launch grid {requested} does not match the inferred partition grid {inferred} of "
             f"{source!r}, of which each tile has one tile block. Leave .grid(...) out, or cut {source!r} into as many "
-            "tiles; a block goes through several tiles of what it reads in a loop"
+            "tiles; a block goes through several tiles of what it reads in a loop. An output that all tile blocks "
+            "write is a ct.SharedMut parameter, whose launch passes the tensor itself"
         )
     for name, limit in prefixes:
         for axis in range(3):

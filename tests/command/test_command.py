@@ -242,6 +242,36 @@ def test_mapped_partitions_are_described(
     assert says in printed.err if says else "stream for sm_90a" in printed.out
 
 
+OPTIONAL = """
+import cutile as ct
+
+@ct.entry
+def added(z: ct.Mut, x: ct.Tensor, bias: ct.Tensor | None = None):
+    tile = ct.load_tile_like(x, z)
+    if bias is not None:
+        tile += ct.load_tile_like(bias, z)
+    z.store(tile)
+
+@ct.entry
+def total(z: ct.Mut, xs: tuple[ct.Tensor, ...]):
+    z.store(sum(ct.load_tile_like(x, z) for x in xs))
+"""
+
+
+def test_a_tensor_that_may_be_left_out_is_described_or_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "groups.py"
+    file.write_text(OPTIONAL)
+    added = ["compile", str(file), "added", "--arg", "z=f32[64]/(16)", "--arg", "x=f32[64]", "--stage", "ir"]
+    assert main(added) == 0
+    assert "bias" not in capsys.readouterr().out
+    assert main([*added, "--arg", "bias=f32[64]"]) == 0
+    assert "load_tile(%bias" in capsys.readouterr().out
+    assert main([*added, "--arg", "bais=f32[64]"]) == 1
+    assert "added has no parameter 'bais'; it has z, x, bias" in capsys.readouterr().err
+    assert main(["compile", str(file), "total", "--arg", "z=f32[64]/(16)", "--arg", "xs=f32[64]"]) == 1
+    assert "total takes groups of tensors (a tuple, a dataclass), which --arg cannot" in capsys.readouterr().err
+
+
 def test_a_missing_argument_or_kernel_or_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(GEMM[:3]) == 1
     assert "say what 'z' is, with --arg" in capsys.readouterr().err

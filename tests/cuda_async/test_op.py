@@ -336,6 +336,9 @@ def test_an_operation_taken_for_its_result_says_to_run_it(device: Device) -> Non
         AttributeError, match=rf"{line}has no attribute 'shape'.* run it .*\.map\(lambda result: result\.shape\)"
     ):
         op.shape  # noqa: B018
+    # A function given to map has no values yet: a remedy that reads them there would fail, too.
+    with pytest.raises(AttributeError, match=rf"{line}has no attribute 'numpy'.*, or op\.to_numpy\(\)\.sync\(\)$"):
+        op.numpy()
     for wrong in (lambda: op[0], lambda: [*op]):
         with pytest.raises(TypeError, match=rf"{line}has no items.* run it .*\.first\(\)"):
             wrong()

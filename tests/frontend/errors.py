@@ -160,6 +160,7 @@ BODIES: dict[str, str] = {
     "scan_by_a_name_of_another_library": "t = ct.associative_scan(y.load(), 0, lambda p, q: p + q)",
     "axis_of_the_shape_that_is_not_there": "t = y.shape[1]",
     "constant_reassigned_by_the_launch": "B = 8\nif n > 0:\n    B = 16\nt = ct.constant(0.0, (B,), f32)",
+    "constant_changed_by_a_loop": "B = 8\nwhile B > 1:\n    t = ct.constant(0.0, (B,), f32)\n    B = B // 2",
     "list_of_scalars_as_a_shape": "t = y.load().reshape((n, 2))",
     # syntax
     # memory by index and by address
@@ -208,6 +209,7 @@ BODIES: dict[str, str] = {
     "dtype_of_numpy": "t = x.dtype != np.float16",
     "shapes_that_differ": "y.store(y.load() + ct.constant(0.0, (3,), f32))",
     "float_beside_integers": "t = ct.iota((8,)) + 1.5",
+    "integer_beyond_64_bits_in_a_branch": "h = 14695981039346656037\nif n > 3:\n    h = 1",
     "number_too_large": "t = ct.iota((8,), ct.u8) + 300",
     "constant_too_large": "t = ct.constant(300, (8,), ct.u8)",
     "float_constant_too_large": "t = ct.constant(1e39, (8,), ct.f32)",
@@ -265,6 +267,8 @@ BODIES: dict[str, str] = {
     "keepdims_not_constant": "t = ct.reduce_sum(y.load(), 0, keepdims=n > 0)",
     "mean_of_integers": "t = ct.mean(ct.iota((8,)))",
     "var_of_too_few": "t = ct.var(y.load(), 0, ddof=8)",
+    "sum_of_bools": "t = ct.reduce_sum(y.load() > 0.0, 0)",
+    "maximum_of_bools": "t = ct.max_tile(y.load() > 0.0, y.load() < 1.0)",
     "cumsum_of_bools": "t = ct.cumsum(y.load() > 0.0, 0)",
     "cat_without_axis": "t = ct.cat((y.load(), y.load()))",
     "cat_of_nothing": "t = ct.cat((), 0)",
