@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
 from cuda_async.core.context import ExecutionContext
 from cuda_async.core.lease import GuardLease, Lease, end, enter, holders
 from cuda_async.core.nesting import OneByOne, refuse_nested
+from cuda_async.core.order import Replay, holds
 from cuda_async.core.run import Run
-from cuda_async.core.storage import Replay
 from cuda_async.core.stream import Stream, expect_stream
 from cuda_async.errors import (
     ArgumentTypeError,
@@ -205,7 +205,10 @@ class CudaGraph(Generic[T]):
         run = Run(op, self._stream)
         try:
             run.allies.add(self._token)  # so that it may write the graph's operands
+            inside = holds(self._stream)
             with self._stream.submission:  # the mark is the update's: no other thread's work comes between
+                if not inside:
+                    self._stream.begun = self._stream.sequence
                 run.submit()
                 self._mark_update()
                 self._note_inputs(run)

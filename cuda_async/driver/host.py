@@ -27,8 +27,7 @@ from cuda_async.driver.interface import (
 from cuda_async.driver.pool import WorkerPool, worker_pool
 from cuda_async.driver.queue import QueueEvent, QueueStream
 from cuda_async.errors import ContextError, LaunchError, OutOfMemoryError, as_text
-from cuda_async.locks import Gate
-from cuda_async.threads import EXITING
+from cuda_async.locks import EXITING, Gate
 
 __all__ = ("HostDriver",)
 

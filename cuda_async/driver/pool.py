@@ -18,8 +18,7 @@ from queue import SimpleQueue
 
 from cuda_async.config import config
 from cuda_async.errors import ContextError
-from cuda_async.locks import new_lock
-from cuda_async.threads import EXITING, start_thread
+from cuda_async.locks import EXITING, new_lock, start_thread
 
 __all__ = ("WorkerPool", "WorkerStatistics", "worker_pool")
 

@@ -21,8 +21,7 @@ from cuda_async.driver.cuda.api import cu
 from cuda_async.driver.cuda.context import PrimaryContext
 from cuda_async.driver.pool import worker_pool
 from cuda_async.errors import ContextError
-from cuda_async.locks import new_lock
-from cuda_async.threads import start_thread
+from cuda_async.locks import new_lock, start_thread
 
 if TYPE_CHECKING:
     from cuda_async.driver.cuda.checks import RunErrors
