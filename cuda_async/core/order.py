@@ -20,7 +20,7 @@ A write stands in place of the uses that it has followed. Until then they stay i
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cuda_async.core.event import WAIT_SLICE_S
 from cuda_async.locks import new_lock
@@ -67,11 +67,11 @@ def settle(stream: Stream | None, source: Stream, sequence: int) -> bool:
         Whether the submission is over. If not, this thread is to go first: the submission is its own, or waits for this
         thread.
     """
-    if holds(source):
-        return sequence <= source.begun
-    if _is_free(source, 0):
-        return True
     if sequence <= source.begun:  # the note is of an earlier submission
+        return True
+    if holds(source):
+        return False
+    if _is_free(source, 0):
         return True
     if stream is None or not holds(stream):
         return _wait_over(None, source, sequence)
@@ -231,40 +231,46 @@ class Order:
         """
         if self.writer is stream:  # no call up to the next line
             self.written = stream.sequence + 1
-            self.readers.pop(stream, None)  # behind the note: this thread's reads are in the record, or its write
+            self.readers.pop(stream, None)  # behind the note: the record has this thread's reads, or its write
             if not self.readers:
                 return
+        readers = self.readers
         with _lock:
             self._note_write(stream)
             if self.replays and self.replays[0][0].stream is not stream:
                 self.end_replays()
-            writes = [use for use in self.writers() if use[0] is not stream]
-            reads = [use for use in self.reads() if use[0] is not stream]
+            writes = () if self.writer is stream else self.writers()
+            reads = self.reads() if readers or self.replays else ()
         # Without the lock from here on: `follow` may wait for other threads.
-        writes = [(source, sequence) for source, sequence in writes if stream.follow(source, sequence, depend=depend)]
-        # A write behind a read needs no result of it: it is right where the read failed.
-        reads = [(source, sequence) for source, sequence in reads if stream.follow(source, sequence, depend=False)]
+        followed: list[tuple[Stream, int]] = []
+        for source, sequence in writes:
+            if source is not stream and stream.follow(source, sequence, depend=depend):
+                followed.append((source, sequence))
         for reader, sequence in reads:
-            readers = self.readers  # no call up to the end of the loop's turn: a later read is not forgotten with this
-            if reader in readers and readers[reader] <= sequence:
-                del readers[reader]
-        if writes:
+            # A write behind a read needs no result of it: it is right where the read failed.
+            if reader is not stream and stream.follow(reader, sequence, depend=False):
+                # No call up to the next lines: a later read is not forgotten with this one.
+                if reader in readers and readers[reader] <= sequence:
+                    del readers[reader]
+        if followed:
             with _lock:
-                self._forget_writes(writes)
+                self._forget_writes(followed)
 
     def _note_write(self, stream: Stream) -> None:
         """Note a write beside those that it is to follow. The caller holds `_lock`."""
-        number, writer, both = stream.sequence + 1, self.writer, _Writers()
-        if isinstance(writer, _Writers):
-            writer.last[stream] = number
-        elif writer is None or writer is stream:
+        writers = _Writers()
+        number, last = stream.sequence + 1, writers.last
+        writer: Any = self.writer
+        # No call up to the end of the branches, where another stream's thread or a finalizer could note a write.
+        if writer is None or writer is stream:
             self.written = number
             self.writer = stream
+        elif writer.__class__ is _Writers:
+            writer.last[stream] = number
         else:
-            last = both.last
             last[stream] = number
-            last[writer] = self.written  # no call up to the next line, where that stream could note a later write
-            self.writer = both
+            last[writer] = self.written
+            self.writer = writers
         self.readers.pop(stream, None)  # behind the note, as in `write`
 
     def _forget_writes(self, writes: list[tuple[Stream, int]]) -> None:
@@ -388,12 +394,13 @@ class Order:
 
         There is no call, where threads could change: else an older number would go over another thread's number.
         """
-        stream, last, readers, writer = replay.stream, replay.last, self.readers, self.writer
+        stream, last, readers = replay.stream, replay.last, self.readers
+        writer: Any = self.writer
         if write and writer is stream:
             if self.written < last:
                 self.written = last
-        elif write and writer.__class__ is _Writers and stream in writer.last:  # pyright: ignore
-            if writer.last[stream] < last:  # pyright: ignore
-                writer.last[stream] = last  # pyright: ignore
+        elif write and writer.__class__ is _Writers and stream in writer.last:
+            if writer.last[stream] < last:
+                writer.last[stream] = last
         elif stream not in readers or readers[stream] < last:
             readers[stream] = last

@@ -133,6 +133,10 @@ class Scene:
             stream.synchronize()
 
 
+def nothing() -> None:
+    """A host function."""
+
+
 def enqueue(stream: Stream, storage: Storage, own: Storage, *, write: bool) -> None:
     """Enqueue a fill of `storage`, or a copy of it into `own`."""
     if write:
@@ -166,7 +170,7 @@ class Pieces(DeviceOp[None]):
         for _ in range(2):
             if self._kind == "call":
                 cast("EnqueuedStream", stream.driver).touch(storage.address, write=self._write)
-                stream.call(int)
+                stream.call(nothing)
             else:
                 enqueue(stream, storage, self._own, write=self._write)
 
@@ -290,11 +294,7 @@ def test_an_update_amid_launches() -> None:
 
 
 def test_a_thread_that_does_not_wait_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nothing(*_: object) -> bool:
-        """In place of `settle`."""
-        return True
-
-    monkeypatch.setattr("cuda_async.core.stream.settle", nothing)
+    monkeypatch.setattr("cuda_async.core.stream.settle", lambda *_: True)
     scene = Scene("sim")
     (first, second), storage = scene.streams, scene.shared[0]
     with first.submission:
@@ -378,7 +378,7 @@ def test_a_submission_inside_another_is_part_of_a_ring() -> None:
 
     class Inner(DeviceOp[None]):
         def execute(self, context: ExecutionContext) -> None:
-            context.stream.call(int)
+            context.stream.call(nothing)
 
     class Outer(DeviceOp[None]):
         def execute(self, context: ExecutionContext) -> None:
