@@ -243,7 +243,9 @@ def outcome(program: dict[str, Any], *, fast: bool) -> list[object]:
         operation.discard()
     if "lent" in program:
         program["lent"].discard()
-    outcomes += [stream.sequence == stream.completed, len(stream.held), stream.submission.acquire(blocking=False)]
+    is_free = stream.submission.acquire(blocking=False)
+    stream.submission.release()
+    outcomes += [stream.sequence == stream.completed, len(stream.held), is_free]
     return outcomes
 
 
