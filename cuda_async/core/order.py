@@ -248,10 +248,11 @@ class Order:
                 followed.append((source, sequence))
         for reader, sequence in reads:
             # A write behind a read needs no result of it: it is right where the read failed.
-            if reader is not stream and stream.follow(reader, sequence, depend=False):
-                # No call up to the next lines: a later read is not forgotten with this one.
-                if reader in readers and readers[reader] <= sequence:
-                    del readers[reader]
+            if reader is stream or not stream.follow(reader, sequence, depend=False):
+                continue
+            # No call up to the next line: a later read is not forgotten with this one.
+            if reader in readers and readers[reader] <= sequence:
+                del readers[reader]
         if followed:
             with _lock:
                 self._forget_writes(followed)
