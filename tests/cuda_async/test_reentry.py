@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import sys
 import threading
 import traceback
 from typing import Any
@@ -15,6 +16,7 @@ from cuda_async import Device, DeviceOp, Storage, empty, value, zip
 from cuda_async.core import lease as leases
 from cuda_async.testing import SimDriver
 from tests.cuda_async.work import Affine, Read, allocate, words
+from tests.support.interrupts import handled
 
 
 @pytest.mark.parametrize("depth", [10_000])
@@ -203,3 +205,28 @@ def test_every_lock_is_open_in_the_child_of_a_fork() -> None:
     assert lock.acquire(blocking=False)
     done.set()
     thread.join()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 does not tell where a collection may come")
+def test_a_finalizer_waits_for_the_stream_that_it_comes_amid() -> None:
+    """A collection may come at any call: under a queue's lock the finalizer would wait for a worker that waits for it."""
+    device = Device.host()
+    stream = device.new_stream()
+    number, place = 0, "the beginning"
+    ended: list[bool] = []
+
+    def finalizer() -> None:
+        event = device.new_event()
+        stream.call(lambda: None)
+        event.record(stream)
+        ended.append(event.driver.wait(3.0))
+
+    def action() -> None:
+        stream.call(lambda: None)
+        stream.synchronize()
+
+    while place is not None:
+        place = handled(action, number, finalizer)
+        assert all(ended), place
+        number += 1
+    assert number > 15
