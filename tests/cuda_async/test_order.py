@@ -294,7 +294,10 @@ def test_an_update_amid_launches() -> None:
 
 
 def test_a_thread_that_does_not_wait_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("cuda_async.core.stream.settle", lambda *_: True)
+    def over(*_: object) -> bool:
+        return True
+
+    monkeypatch.setattr("cuda_async.core.stream.settle", over)
     scene = Scene("sim")
     (first, second), storage = scene.streams, scene.shared[0]
     with first.submission:
