@@ -52,7 +52,7 @@ Spoilt = dict[Storage, tuple[BaseException | None, int, int]]
 
 
 class Update(Run[T]):
-    """The run of a graph's update. It writes anew what earlier updates have failed to write.
+    """The run of a graph's update, which may make good an earlier one's failure.
 
     Args:
         op: the update.
@@ -70,7 +70,10 @@ class Update(Run[T]):
         super().__init__(op, stream)
 
     def heal(self, storage: Storage, start: int, stop: int) -> None:
-        """Forget a failure to write bytes that are written next, all of them. For `ExecutionContext.overwrite`."""
+        """Forget a failure to write bytes that are all written next.
+
+        For `ExecutionContext.overwrite`.
+        """
         error, whole = storage.error, (0, storage.nbytes)
         if error is None or id(storage) in self._outputs:
             return

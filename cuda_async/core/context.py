@@ -150,9 +150,9 @@ class ExecutionContext:
         return storage
 
     def overwrite(self, storage: Storage, start: int = 0, stop: int | None = None) -> None:
-        """Order work that writes all bytes from `start` to `stop`, and reads none of them: `storage.use`, and more.
+        """Order work that writes all bytes of a part, and reads none of them.
 
-        In an update of a graph earlier failures to write these bytes do not matter any more.
+        It is `storage.use`, and more: in an update of a graph earlier failures to write these bytes do not matter any more.
 
         Raises as `storage.use`.
         """

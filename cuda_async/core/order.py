@@ -20,9 +20,11 @@ A write stands in place of the uses that it has followed. Until then they stay i
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cuda_async.core.event import WAIT_SLICE_S
+from cuda_async.core.lease import current_holder
 from cuda_async.locks import new_lock
 
 if TYPE_CHECKING:
@@ -36,8 +38,10 @@ stream for each read would keep all its streams. Few programs have more streams 
 
 _lock = new_lock()  # held while records of several writers change, and over a look at `_waits`; waits for nothing
 
-_waits: dict[Stream, Stream] = {}
-"""Streams in whose submission a thread waits for the submission of another stream: that one."""
+_waits: dict[Stream, tuple[Stream, int]] = {}
+"""Streams in whose submission a thread waits for the submission of another stream: that one, and the piece's number."""
+
+_EVERY = sys.maxsize  # in place of a number: the wait is for whatever the other stream's submission is
 
 
 class _Lock(Protocol):
@@ -59,7 +63,7 @@ def settle(stream: Stream | None, source: Stream, sequence: int) -> bool:
     """Wait for the submission in which `source` has noted a piece of work.
 
     Args:
-        stream: the stream on which this thread submits; None for no stream.
+        stream: the stream whose work is ordered; None where this thread itself is to wait for the piece.
         source: the stream of the note.
         sequence: the number of the piece.
 
@@ -73,8 +77,13 @@ def settle(stream: Stream | None, source: Stream, sequence: int) -> bool:
         return False
     if _is_free(source, 0):
         return True
+    outer: Stream | None = getattr(current_holder(), "stream", None)
     if stream is None or not holds(stream):
-        return _wait_over(None, source, sequence)
+        stream = outer
+    if stream is None or not holds(stream):
+        return _wait_over(None, source, sequence)  # it holds up nobody
+    if stream is not outer:  # else the run has set it, and may have enqueued pieces since
+        stream.begun = stream.sequence  # launches do not, which enqueue one piece
     try:
         return _wait_over(stream, source, sequence)
     finally:
@@ -86,18 +95,25 @@ def _wait_over(stream: Stream | None, source: Stream, sequence: int) -> bool:
     while True:
         if stream is not None:
             with _lock:
-                _waits[stream] = source
+                _waits[stream] = source, sequence
                 if _is_ring(stream):
                     del _waits[stream]  # under the lock: of several threads that could go first, one does
                     return False
-        if _is_free(source, WAIT_SLICE_S) or sequence <= source.begun:
+        if _is_free(source, WAIT_SLICE_S, stream) or sequence <= source.begun:
             return True
 
 
-def _is_free(source: Stream, timeout_s: float) -> bool:
-    """Whether no other thread submits on a stream, at some moment before time is up."""
+def _is_free(source: Stream, timeout_s: float, waiting: Stream | None = None) -> bool:
+    """Whether no other thread submits on a stream, at some moment before time is up.
+
+    If so, the submission on the stream `waiting` waits no longer.
+    """
     try:
-        return source.submission.acquire(timeout=timeout_s)
+        is_free = source.submission.acquire(timeout=timeout_s)
+        if is_free and waiting is not None:
+            # While the lock is held: the next submission there must not take this thread for one that waits for it.
+            _waits.pop(waiting, None)
+        return is_free
     finally:
         try:  # noqa: SIM105 - `suppress` could be interrupted halfway
             source.submission.release()
@@ -107,12 +123,14 @@ def _is_free(source: Stream, timeout_s: float) -> bool:
 
 def _is_ring(stream: Stream) -> bool:
     """Whether a submission that `stream` waits for waits for `stream`."""
-    source = _waits.get(stream)
+    wait = _waits.get(stream)
     for _ in range(len(_waits)):
-        if source is None or source is stream:
-            break
-        source = _waits.get(source)
-    return source is stream
+        if wait is None or wait[1] <= wait[0].begun:  # that submission is over: its waiter is about to go on
+            return False
+        if wait[0] is stream:
+            return True
+        wait = _waits.get(wait[0])
+    return False
 
 
 class Nested:
@@ -129,12 +147,12 @@ class Nested:
         stream: Stream | None = getattr(outer, "stream", None)
         self._outer = None if stream is inner else stream
         self._inner = inner
-        self._before: Stream | None = None
+        self._before: tuple[Stream, int] | None = None
 
     def __enter__(self) -> None:
         if self._outer is not None:
             self._before = _waits.get(self._outer)
-            _waits[self._outer] = self._inner
+            _waits[self._outer] = self._inner, _EVERY
 
     def __exit__(self, *error: object) -> None:
         if self._outer is not None:

@@ -104,7 +104,7 @@ class Stream:
         self.sequence = 0
         """Pieces of work enqueued."""
         self.begun = 0
-        """Pieces enqueued before the submission that is under way, or fewer."""
+        """Pieces enqueued before the submission that is under way; fewer where no other thread has waited in it."""
         self.completed = 0
         """Pieces known to have completed."""
         self.submission = new_lock()
