@@ -152,7 +152,7 @@ class ExecutionContext:
     def overwrite(self, storage: Storage, start: int = 0, stop: int | None = None) -> None:
         """Order work that writes all bytes of a part, and reads none of them.
 
-        It is `storage.use`, and more: in an update of a graph earlier failures to write these bytes do not matter any more.
+        It is `storage.use`, and more: in an update of a graph earlier failures to write these bytes matter no more.
 
         Raises as `storage.use`.
         """

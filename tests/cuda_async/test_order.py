@@ -407,6 +407,27 @@ def test_a_submission_inside_another_is_part_of_a_ring() -> None:
     assert waits() == {}
 
 
+def test_a_wait_for_an_earlier_submission_is_no_ring() -> None:
+    """The thread of the first stream has waited for a launch on the second one, and has yet to say that it is over."""
+    scene = Scene("sim")
+    (first, second), storage = scene.streams, scene.shared[0]
+    records: dict[Stream, tuple[Stream, int]] = order._waits  # pyright: ignore[reportPrivateUsage]
+    with first.submission:
+        storage.order(first, True)
+        records[first] = second, second.sequence
+        thread = threading.Thread(target=launch, args=(second, storage, scene.own[1]), kwargs={"write": True})
+        thread.start()
+        while second not in records and thread.is_alive():
+            pass
+        assert thread.is_alive(), "it went first"
+        enqueue(first, storage, scene.own[0], write=True)
+        del records[first]
+    thread.join(60)
+    assert waits() == {}
+    scene.check("an earlier submission")
+    scene.close()
+
+
 def test_a_thread_does_not_wait_for_itself() -> None:
     scene = Scene("sim")
     (first, second), storage = scene.streams, scene.shared[0]
