@@ -149,7 +149,10 @@ class NotReadyError(DeviceError, RuntimeError):
 
 
 class ReentrancyError(DeviceError, RuntimeError):
-    """An operation was run inside the submission of another one on the same thread."""
+    """An operation was run inside the submission of another one on the same thread.
+
+    Or a worker thread of the CPU's device was to wait for work.
+    """
 
 
 class DependencyError(DeviceError, RuntimeError):

@@ -204,7 +204,7 @@ def fast_path(op: Operation[T], stream: Stream, *, waited: bool) -> Callable[[St
     except AttributeError:  # no stream: asked only here, so that the fast path does not pay for the question
         expect_stream(stream)
         raise
-    if recorder is not None or observers.observe is not None or current_holder() is not None:
+    if recorder is not None or observers.observe is not None or (holders and current_holder() is not None):
         return None
     return op.fast_path(waited=waited)
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from cuda_async.core.event import wait_event
 from cuda_async.core.lease import LeaseList, current_holder, link
+from cuda_async.core.order import settle
 from cuda_async.core.storage import Storage
 from cuda_async.core.stream import Stream, borrow_stream
 from cuda_async.errors import ContextError, NotReadyError, without_traceback
@@ -320,6 +321,7 @@ def wait_for_writer(storage: Storage, *, readers: bool = False, submitting: bool
                 "a tensor was handed to another library inside a function given to then(), map() or inspect(): it is "
                 "called at submission, before the device has computed the values. Do it after sync() or await."
             )
+        settle(None, stream, sequence)
         event, covered = stream.mark(sequence)
         if (stream, sequence) in writers:
             wait_event(event)

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
 from cuda_async.core.context import ExecutionContext
 from cuda_async.core.lease import GuardLease, Lease, end, enter, holders
 from cuda_async.core.nesting import OneByOne, refuse_nested
+from cuda_async.core.order import Replay, holds
 from cuda_async.core.run import Run
-from cuda_async.core.storage import Replay
 from cuda_async.core.stream import Stream, expect_stream
 from cuda_async.errors import (
     ArgumentTypeError,
@@ -40,7 +40,7 @@ from cuda_async.errors import (
 from cuda_async.op import DeviceOp
 from cuda_async.picture import Picture, picture_of_steps
 from cuda_async.recorder import Handle, Recorder, Recording
-from cuda_async.replay import GraphLaunch, Held
+from cuda_async.replay import GraphLaunch, Held, Spoilt, Update
 from cuda_async.site import Site, format_site, user_site
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class CudaGraph(Generic[T]):
 
     __slots__ = (
         "__weakref__", "_handle", "_held", "_lease", "_lent", "_output", "_outputs", "_replay", "_site",
-        "_steps", "_stream", "_token", "_unlaunched", "_updated", "closed", "nodes",
+        "_spoilt", "_steps", "_stream", "_token", "_unlaunched", "_updated", "closed", "nodes",
     )  # fmt: skip
 
     def __init__(self, recorder: Recorder, handle: Handle, run: Run[T], output: T, site: Site) -> None:
@@ -94,6 +94,7 @@ class CudaGraph(Generic[T]):
         self._updated: DriverEvent | None = None
         """Recorded behind the latest update; None where there was none, or nothing would wait for it."""
         self._held = Held(handle, uses, run.kept)
+        self._spoilt: Spoilt = {}
         self._steps = recorder.steps
         self._output: list[T] | None = [output]  # empty once taken; None once the graph was closed before that
         self.nodes = handle.driver.nodes
@@ -190,7 +191,8 @@ class CudaGraph(Generic[T]):
     def update(self, op: DeviceOp[U]) -> U:
         """Enqueue `op`, which may write the graph's memory, on the graph's stream.
 
-        Does not wait. Later launches, on any stream, are ordered behind it.
+        Does not wait. Later launches, on any stream, are ordered behind it. Where an update has failed, the memory that
+        it was to write raises that error until a later `api.memcpy` or `api.fill` has written these bytes.
 
         Returns:
             The result of `op`: handles.
@@ -202,14 +204,18 @@ class CudaGraph(Generic[T]):
         """
         self._check_open()
         _expect_op(op, "update")
-        run = Run(op, self._stream)
+        run = Update(op, self._stream, self._outputs, self._spoilt)
         try:
             run.allies.add(self._token)  # so that it may write the graph's operands
+            inside = holds(self._stream)
             with self._stream.submission:  # the mark is the update's: no other thread's work comes between
+                if not inside:
+                    self._stream.begun = self._stream.sequence
                 run.submit()
                 self._mark_update()
                 self._note_inputs(run)
             if run.submission_failed:
+                run.restore()
                 run.wait()  # raises the error, once work that was enqueued has ended
             handles = run.handles
             run.watch()
@@ -361,7 +367,7 @@ class CudaGraph(Generic[T]):
             end((self._lease,))
             self._handle = None
             self._replay.valid = False
-            self._held, self._lent, self._outputs = Held(None, [], []), [], {}
+            self._held, self._lent, self._outputs, self._spoilt = Held(None, [], []), [], {}, {}
             self._return_event()
             if self._output:  # not taken
                 self._output = None

@@ -1,4 +1,4 @@
-"""Locks that are safe with forks, signal handlers and finalizers.
+"""Locks that are safe with forks, handlers and finalizers; threads.
 
 Every lock of the two packages is made here.
 
@@ -15,10 +15,14 @@ import threading
 import weakref
 from typing import TYPE_CHECKING
 
+from cuda_async.errors import ContextError
+
 if TYPE_CHECKING:
     from threading import RLock
 
-__all__ = ("Gate", "new_lock", "open_all")
+__all__ = ("EXITING", "Gate", "new_lock", "open_all", "start_thread")
+
+EXITING = "the interpreter is exiting; no work can be enqueued any more"
 
 _locks: weakref.WeakSet[RLock] = weakref.WeakSet()
 
@@ -70,3 +74,18 @@ class Gate:
             if self.is_open:
                 self.open()  # it stays open for other waiters
         return self.is_open
+
+
+def start_thread(thread: threading.Thread) -> None:
+    """Start a thread.
+
+    Raises:
+        ContextError: the interpreter is exiting.
+        RuntimeError: the system has no thread left.
+    """
+    try:
+        thread.start()
+    except RuntimeError as error:
+        if "shutdown" not in str(error):  # "can't start new thread": of a limit of the system
+            raise
+        raise ContextError(0, EXITING) from error

@@ -32,9 +32,9 @@ from cuda_async.core.operation import Operation
 from cuda_async.errors import ArgumentTypeError, ContextError
 from cuda_async.extension import ResultMethods, combinators
 from cuda_async.hints import NotItsResult
+from cuda_async.locks import EXITING
 from cuda_async.picture import expression, picture_of_op
 from cuda_async.site import format_site
-from cuda_async.threads import EXITING
 
 if TYPE_CHECKING:
     from cuda_async.core.future import DeviceFuture

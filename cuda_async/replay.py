@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, Protocol, TypeVar
 
 from cuda_async.core.context import ExecutionContext
+from cuda_async.core.run import Run
+from cuda_async.core.storage import Storage
 from cuda_async.core.stream import Stream, expect_stream
 from cuda_async.op import DeviceOp
 from cuda_async.recorder import Handle
 from cuda_async.site import site_of
 
-if TYPE_CHECKING:
-    from cuda_async.core.storage import Storage
+__all__ = ("BoundGraphLaunch", "GraphLaunch", "Held", "Replayable", "Spoilt", "Update")
 
-__all__ = ("BoundGraphLaunch", "GraphLaunch", "Held", "Replayable")
+T = TypeVar("T")
 
 
 class Held(NamedTuple):
@@ -44,6 +45,65 @@ class Replayable(Protocol):
     def enqueue(self, stream: Stream) -> Held:
         """Enqueue the graph on a stream; the result must live until the device is done."""
         ...
+
+
+Spoilt = dict[Storage, tuple[BaseException | None, int, int]]
+"""Memory that updates have failed to write: the error there, and the bytes [start, stop)."""
+
+
+class Update(Run[T]):
+    """The run of a graph's update, which may make good an earlier one's failure.
+
+    Args:
+        op: the update.
+        stream: the graph's stream.
+        outputs: the graph's outputs by `id`, which launches make anew.
+        spoilt: the memory that the graph's updates have failed to write.
+    """
+
+    __slots__ = ("_healed", "_outputs", "_spoilt")
+
+    def __init__(self, op: DeviceOp[T], stream: Stream, outputs: Mapping[int, Storage], spoilt: Spoilt) -> None:
+        self._outputs = outputs
+        self._spoilt = spoilt
+        self._healed: list[tuple[Storage, BaseException]] = []
+        super().__init__(op, stream)
+
+    def heal(self, storage: Storage, start: int, stop: int) -> None:
+        """Forget a failure to write bytes that are all written next.
+
+        For `ExecutionContext.overwrite`.
+        """
+        error, whole = storage.error, (0, storage.nbytes)
+        if error is None or id(storage) in self._outputs:
+            return
+        failure, *span = self._spoilt.get(storage, (None, *whole))
+        first, last = span if failure is error else whole  # another failure may have left any bytes unwritten
+        if start <= first and last <= stop:
+            self._healed.append((storage, error))  # ahead of the next line: Ctrl-C may come between
+            storage.fail(None)
+            if (start, stop) == whole:
+                storage.renew(self.stream)
+
+    def restore(self) -> None:
+        """Put the failures back: the update was not enqueued."""
+        for storage, error in self._healed:
+            if storage.error is None:
+                storage.fail(error)
+
+    def _spoil(self, failure: BaseException) -> None:
+        storages = [use[1] for lease in self.leases for use in lease.uses]
+        before = {storage: storage.error for storage in storages if isinstance(storage, Storage)}
+        super()._spoil(failure)
+        for lease in self.leases:
+            for _, storage, write, start, stop in lease.uses:
+                if not write or not isinstance(storage, Storage):
+                    continue
+                earlier, first, last = self._spoilt.get(storage, (None, start, start))
+                if before[storage] is not earlier:  # of a launch, say, after which more bytes may be unwritten
+                    first, last = 0, storage.nbytes
+                stop = storage.nbytes if stop is None else stop
+                self._spoilt[storage] = storage.error, min(first, start), max(last, stop)
 
 
 class GraphLaunch(DeviceOp[None]):

@@ -3,8 +3,7 @@
     from cuda_async import unsafe
 
 They are the calls that upstream marks unsafe. Calls outside of this module cannot race, free memory in use, or
-deadlock. One exception is known: while a thread launches a graph, another thread's use of the graph's memory may run
-beside the launch. Use the graph and its memory on one thread, or under a lock.
+deadlock.
 """
 
 from __future__ import annotations

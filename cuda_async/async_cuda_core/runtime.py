@@ -16,8 +16,7 @@ from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from cuda_async.core.waiting import suspend, thrown
-from cuda_async.locks import Gate, new_lock
-from cuda_async.threads import start_thread
+from cuda_async.locks import Gate, new_lock, start_thread
 
 __all__ = ("Call", "Started", "post")
 

@@ -21,7 +21,7 @@ from typing import Any
 from cuda_async.collective.board import Arrival, Board, Call, CallLog, Group, Key, Meeting, names_of
 from cuda_async.collective.transport import Address, Link, claim_folder, listen, new_folder
 from cuda_async.errors import CollectiveError
-from cuda_async.threads import start_thread
+from cuda_async.locks import start_thread
 
 __all__ = ("Hub",)
 

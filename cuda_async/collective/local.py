@@ -19,8 +19,7 @@ from cuda_async.collective.network import Network
 from cuda_async.collective.semantics import outcome
 from cuda_async.driver.interface import Finish, Meet
 from cuda_async.errors import CollectiveError, without_traceback
-from cuda_async.locks import Gate, new_lock
-from cuda_async.threads import start_thread
+from cuda_async.locks import Gate, new_lock, start_thread
 
 if TYPE_CHECKING:
     from cuda_async.driver.sim.virtual import SimExecutor

@@ -30,9 +30,8 @@ from cuda_async.core.storage import Storage
 from cuda_async.driver.checked import CheckedDriver
 from cuda_async.driver.interface import DriverStream
 from cuda_async.errors import ArgumentError, CollectiveError, ContextError, LaunchError, without_traceback
-from cuda_async.locks import Gate, new_lock
+from cuda_async.locks import Gate, new_lock, start_thread
 from cuda_async.spread import order_behind
-from cuda_async.threads import start_thread
 
 if TYPE_CHECKING:
     from cuda_async.core.device import Device

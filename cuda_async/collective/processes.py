@@ -46,8 +46,7 @@ from cuda_async.collective.semantics import is_read, outcome
 from cuda_async.collective.transport import Address, Inline, Link, Pages, Way, connect
 from cuda_async.driver.interface import Finish, Meet
 from cuda_async.errors import CollectiveError, LaunchError
-from cuda_async.locks import new_lock
-from cuda_async.threads import start_thread
+from cuda_async.locks import new_lock, start_thread
 
 __all__ = ("ProcessEngine",)
 

@@ -149,6 +149,18 @@ class ExecutionContext:
         self.run.storages.append(storage)
         return storage
 
+    def overwrite(self, storage: Storage, start: int = 0, stop: int | None = None) -> None:
+        """Order work that writes all bytes of a part, and reads none of them.
+
+        It is `storage.use`, and more: in an update of a graph earlier failures to write these bytes matter no more.
+
+        Raises as `storage.use`.
+        """
+        heal = getattr(self.run, "heal", None)  # the run of an update has it
+        if heal is not None and storage.error is not None:
+            heal(storage, start, storage.nbytes if stop is None else stop)
+        storage.use(self.stream, write=True)
+
     def keep(self, item: object) -> None:
         """Hold `item` until the device has finished this run."""
         self.run.kept.append(item)

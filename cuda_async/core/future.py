@@ -30,8 +30,8 @@ from cuda_async.core.prerequisite import do_prerequisites
 from cuda_async.core.run import Run, abandon
 from cuda_async.core.stream import Stream
 from cuda_async.core.waiting import current_task, loop_is_busy, suspend, thrown
+from cuda_async.locks import start_thread
 from cuda_async.site import site_of
-from cuda_async.threads import start_thread
 
 __all__ = ("DeviceFuture", "FutureState")
 

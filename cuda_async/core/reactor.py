@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
-from cuda_async.locks import new_lock
-from cuda_async.threads import start_thread
+from cuda_async.locks import new_lock, start_thread
 
 __all__ = ("Reactor", "ReactorStatistics", "Watched", "reactor")
 

@@ -17,6 +17,7 @@ from cuda_async.core.context import ExecutionContext
 from cuda_async.core.event import WAIT_SLICE_S, StreamIdle
 from cuda_async.core.lease import Lease, check_guards, end, holders
 from cuda_async.core.operation import Operation
+from cuda_async.core.order import Nested, holds
 from cuda_async.core.pending import resolve
 from cuda_async.core.reactor import reactor
 from cuda_async.core.storage import Storage
@@ -148,9 +149,9 @@ class Run(Generic[T]):
         stream, thread = self.stream, threading.get_ident()
         if observers.observe is not None:
             self._observation = observers.observe(op, stream)
-        with stream.submission:
-            outer = holders.get(thread)
-            begun = False
+        outer, inside, begun = holders.get(thread), holds(stream), False
+        with stream.submission if outer is None else Nested(outer, stream), stream.submission:
+            stream.begun = stream.begun if inside else stream.sequence
             try:
                 holders[thread] = self
                 if outer is not None:  # nested (`then_unchecked`): work of the outer run is ordered before this
@@ -292,14 +293,13 @@ class Run(Generic[T]):
             add_path(error, [op, *reversed(self.trail)], stream)  # `op` has no context that would add it to the trail
 
     def _mark_end(self) -> DriverEvent:
-        stream = self.stream
         try:
-            return stream.device.record_event(stream.driver)
+            return self.stream.device.record_event(self.stream.driver)
         except BaseException as error:
             # Enqueued work must be waited for all the same, or its memory would be freed while it runs.
             if self._error is None:
                 self._error = error
-            return StreamIdle(stream.driver)
+            return StreamIdle(self.stream.driver)
 
     def abandon(self) -> None:
         """End the leases of a run that was never submitted."""

@@ -3,7 +3,7 @@
 A stream numbers the pieces of work that are enqueued on it: `sequence` is the number of the last one, and `completed`
 that of the last one known to be done. So `sequence + 1` is the piece that is enqueued next.
 
-Each storage knows its last writer and the readers since then, each as (stream, sequence).
+Each storage knows its last writer and the readers since then, each as (stream, sequence); see `order.py`.
 `use(stream, write=...)` is called before each enqueue that touches the memory. It makes the stream
 wait for the last writer, and before a write for the readers as well. A free waits on its stream for
 all of them. There is no event per launch: one is recorded only when another stream has to wait.
@@ -25,256 +25,46 @@ from typing import TYPE_CHECKING
 from cuda_async.core.event import WAIT_SLICE_S
 from cuda_async.core.lease import Lease
 from cuda_async.core.memory import checked_bytes
+from cuda_async.core.order import Order, settle
 from cuda_async.errors import ArgumentError, ContextError, OutOfMemoryError, without_traceback
-from cuda_async.locks import new_lock
 
 if TYPE_CHECKING:
     from cuda_async.core.device import Device
+    from cuda_async.core.order import Replay
     from cuda_async.core.stream import Stream
     from cuda_async.driver.interface import DriverEvent
 
-__all__ = ("Replay", "Storage")
-
-_MAX_READERS = 16
-"""Streams that an allocation keeps as its readers. With more, those whose reads are done are forgotten: a program that
-makes a stream for each read would keep all its streams. Few programs have more streams at once."""
+__all__ = ("Storage",)
 
 _MEETING_LIMIT_S = 1.0
 """Seconds that an allocation without memory waits behind collectives of the CPU, which may need a later call of its
 thread. Ranks that only come late are seldom later."""
 
 
-_lock = new_lock()  # held while the records of a use on another stream replace earlier ones; waits for nothing
+class _Allocation(Order):
+    """The part of a storage that outlives it: its address, and its users."""
 
+    __slots__ = ("address", "allocated_at", "keep", "stream")
 
-class _Writers:
-    """Streams whose threads write parts of a storage at the same time.
-
-    The object stands for the last writer. Leases keep the bytes of the streams apart. None of the streams waits for all
-    of the others, so that later work must wait for each of them. It is no stream: `Storage.order` never takes its
-    shortcut.
-    """
-
-    __slots__ = ("streams",)
-
-    def __init__(self, streams: tuple[Stream, ...]) -> None:
-        self.streams = streams
-
-
-class Replay:
-    """Launches of one graph on one stream, which its operands are told of once.
-
-    A graph has hundreds of operands, perhaps. While the order is valid, each launch only sets `last`.
-
-    Attributes:
-        stream: the stream of the launches.
-        last: the sequence number of the last launch.
-        valid: whether the next launch may skip the order with uses of the operands one by one. False for good where
-            another stream has used one, an operation that was to write one has failed, or the graph was closed.
-    """
-
-    __slots__ = ("last", "stream", "valid")
-
-    def __init__(self, stream: Stream, *, valid: bool = True) -> None:
-        self.stream = stream
-        self.last = stream.sequence + 1
-        self.valid = valid
-
-
-class _Allocation:
-    """The part of a storage that outlives it: the address, and streams that used it."""
-
-    __slots__ = ("address", "allocated_at", "keep", "readers", "replays", "stream", "writer", "written")
-
-    def __init__(self, address: int, stream: Stream, keep: object | None) -> None:
+    def __init__(self, address: int, stream: Stream, keep: object | None) -> None:  # pyright: ignore[reportMissingSuperCall]
+        # In line what `Order.__init__` does: launches with new outputs make one for each.
+        self.writer = None
+        self.written = 0
+        self.readers = {}
+        self.replays = ()
         self.address = address
         self.stream = stream
         self.keep = keep
-        self.writer: Stream | _Writers | None = None
-        self.written = 0  # the sequence number of the last write on `writer`, if that is a stream
         self.allocated_at = -1  # the sequence number of the allocation on `stream`; -1 for borrowed memory
-        self.readers: dict[Stream, int] = {}  # the sequence number of the last read on each stream since that write
-        # Launches of graphs that use the memory, all on one stream, each with whether they write. They note nothing
-        # here: `written` and `readers` have the first one's number, and the `Replay` has the last one's.
-        self.replays: tuple[tuple[Replay, bool], ...] = ()
-
-    def writers(self) -> list[tuple[Stream, int]]:
-        """The streams of the last writes, each with the sequence number of its write."""
-        # Ahead of the records here: who ends the replays of a graph notes them there first.
-        last = {replay.stream: replay.last for replay, write in self.replays if write}
-        writer, written = self.writer, self.written
-        if writer is None:
-            return []
-        if isinstance(writer, _Writers):  # all that they have enqueued: which pieces write is not known of each
-            return [(stream, max(stream.sequence, last.get(stream, 0))) for stream in writer.streams]
-        return [(writer, max(written, last.get(writer, 0)))]
-
-    def reads(self) -> list[tuple[Stream, int]]:
-        """The streams that have read since the last write.
-
-        Each has the sequence number of its last read.
-        """
-        replays = self.replays  # ahead of the records, as in `writers`
-        reads = dict(self.readers)
-        for replay, write in replays:
-            if not write:  # also where it has no record here: a later write on the stream has removed that
-                reads[replay.stream] = max(reads.get(replay.stream, 0), replay.last)
-        return list(reads.items())
-
-    def replay(self, replay: Replay, write: bool) -> None:
-        """Let later launches of a graph on a stream note nothing.
-
-        That is until another stream uses the memory. The caller, who holds the lock of `replay.stream`, orders its
-        launch behind the uses that there are, after this call.
-        """
-        while True:
-            others = self.replays
-            if others and others[0][0].stream is not replay.stream:
-                self.end_replays()
-                continue
-            for other in others:
-                if not other[0].valid:
-                    self._note_last(*other)
-            replays = (*(other for other in others if other[0].valid), (replay, write))
-            if self.replays is others:  # else another thread has set it meanwhile
-                self.replays = replays
-                return
-
-    def end_replays(self) -> None:
-        """Have launches of graphs order themselves anew.
-
-        Another stream uses the memory. The caller has noted its use, or holds `_lock`. Another thread may be launching
-        the graph. It notes its launch first (`Replay.last`), and then looks whether the order still holds. So either it
-        finds out here, or that launch is waited for.
-        """
-        while self.replays:
-            replays = self.replays
-            for replay, write in replays:
-                replay.valid = False
-                self._note_last(replay, write)
-            if self.replays is replays:  # else another thread has added to them meanwhile
-                self.replays = ()
-
-    def _note_last(self, replay: Replay, write: bool) -> None:
-        """Note the last launch of a graph in the records of the memory.
-
-        There is no call, where threads could change: else an older number would go over another thread's number.
-        """
-        stream, last, readers = replay.stream, replay.last, self.readers
-        if write and self.writer is stream:
-            if self.written < last:
-                self.written = last
-        elif stream not in readers or readers[stream] < last:
-            readers[stream] = last
-
-    def read(self, stream: Stream) -> None:
-        """Order the piece that `stream` enqueues next, a reader."""
-        if self.replays and self.replays[0][0].stream is not stream:
-            self.readers[stream] = stream.sequence + 1  # ahead of the call: see there
-            self.end_replays()
-        writer = self.writer
-        if writer is not stream:
-            for source, sequence in self.writers():
-                stream.follow(source, sequence)
-        self.readers[stream] = stream.sequence + 1  # covers earlier reads there, whose numbers are lower
-        if len(self.readers) > _MAX_READERS:
-            self.forget_readers()
-
-    def write(self, stream: Stream, *, depend: bool = True) -> None:
-        """Order the piece that `stream` enqueues next, a writer.
-
-        The caller holds the lock of `stream`, and perhaps another thread that of another one: the two then use
-        different bytes. What such a thread enqueues from now on this write cannot wait for, so its record stays.
-
-        Args:
-            stream: the stream of the write.
-            depend: whether the write fails where an earlier one failed, since it leaves some bytes as they are.
-        """
-        self.readers.pop(stream, None)
-        if self.writer is stream and not self.readers:  # no call up to the `return`, where threads could change
-            self.written = stream.sequence + 1
-            return
-        with _lock:
-            self._record_write(stream, depend)
-
-    def _record_write(self, stream: Stream, depend: bool) -> None:
-        """Order a write on `stream` behind all uses, and take their place.
-
-        The caller holds `_lock`.
-        """
-        if self.replays and self.replays[0][0].stream is not stream:
-            self.end_replays()
-        others: list[Stream] = []
-        for source, sequence in self.writers():
-            if not self._replace(stream, source, sequence, depend=depend):
-                others.append(source)
-        for reader, sequence in self.reads():
-            # A write behind a read needs no result of it: it is right where the read failed.
-            # 0 where another thread has removed it meanwhile; a later read is not forgotten with an earlier one.
-            if self._replace(stream, reader, sequence, depend=False) and self.readers.get(reader, 0) <= sequence:
-                self.readers.pop(reader, None)
-        self.written = stream.sequence + 1
-        self.writer = _Writers((*others, stream)) if others else stream
-
-    def write_unseen(self, stream: Stream) -> None:
-        """Note that another library may have written.
-
-        Its work is what it has enqueued on `stream` until now. For finalizers: no lock, no call of the driver. Other
-        writes stay in the record where `stream` is not ordered behind them: the library may have had a part of the
-        memory alone, and somebody else have written another part.
-        """
-        others = [source for source, sequence in self.writers() if not stream.follows(source, sequence)]
-        stream.sequence += 1
-        self.written = stream.sequence
-        self.writer = _Writers((*others, stream)) if others else stream
-        self.end_replays()
-
-    @staticmethod
-    def _replace(stream: Stream, source: Stream, sequence: int, *, depend: bool) -> bool:
-        """Have `stream` follow a use on `source`.
-
-        Returns whether a record on `stream` can stand for that use.
-        """
-        if source is stream:
-            return True
-        try:
-            # Without waiting: the other thread may hold its lock while it waits for `_lock`.
-            settled = source.submission.acquire(blocking=False)
-            stream.follow(source, sequence, depend=depend)
-        finally:
-            try:  # noqa: SIM105 - as in `async_on`
-                source.submission.release()
-            except RuntimeError:  # not acquired; `settled` may be unset where Ctrl-C came behind the call
-                pass
-        return settled
-
-    def forget_readers(self) -> None:
-        """Forget reads that are done, and with them streams that nobody else may hold."""
-        for reader in list(self.readers):
-            # A thread that submits a read holds this lock. So no read is added while we hold it: another thread's new
-            # read must not be forgotten with an old one.
-            try:
-                # 0 where another thread has removed it meanwhile: then there is nothing to remove. A graph's later
-                # launches on the stream note nothing, so that it stays a reader.
-                if (
-                    reader.submission.acquire(blocking=False)
-                    and self.readers.get(reader, 0) <= reader.completed
-                    and not (self.replays and self.replays[0][0].stream is reader)
-                ):
-                    self.readers.pop(reader, None)
-            finally:
-                try:  # noqa: SIM105 - as in `Stream.mark`
-                    reader.submission.release()
-                except RuntimeError:  # another thread has it
-                    pass
 
     def follow_users(self) -> None:
         """Order later work of the allocation's stream behind all uses of the memory.
 
-        In order alone (`depend=False`): the memory is given back also where the work that used it failed.
+        In order alone (`depend=False`): the memory is given back also where the work that used it failed. Nobody has
+        the storage any more, so that all noted uses are enqueued, or never will be.
         """
         for user, sequence in (*self.writers(), *self.reads()):
-            self.stream.follow(user, sequence, depend=False)
+            self.stream.follow(user, sequence, depend=False, wait=False)
 
     def release(self) -> None:
         """Free the memory on its stream, behind everybody who used it."""
@@ -283,14 +73,6 @@ class _Allocation:
             self.follow_users()
         stream.driver.free(self.address)
         stream.sequence += 1
-
-    def in_use(self, *, but: Stream | None = None) -> bool:
-        """Whether work that uses the memory may be unfinished.
-
-        A write on the stream `but` does not count.
-        """
-        users = [user for user in self.writers() if user[0] is not but] + self.reads()
-        return any(sequence > user.completed for user, sequence in users)
 
     def forget(self) -> None:
         """Drop `keep` of borrowed memory, on its stream, behind all streams that used it.
@@ -521,9 +303,10 @@ class Storage:
         users = [user for user in self._allocation.writers() if user[1] > user[0].completed]
         if not users:
             return None
-        (writer, _), *others = users
-        for other, written in others:
-            writer.follow(other, written)
+        (writer, written), *others = users
+        settle(None, writer, written)
+        for other, sequence in others:
+            writer.follow(other, sequence)
         return writer
 
     def __del__(self) -> None:

@@ -26,6 +26,7 @@ from cuda_async.core.capture import Capture, is_traced, refuse_in_capture
 from cuda_async.core.defaults import current_stream, enter, leave
 from cuda_async.core.event import wait_event
 from cuda_async.core.lease import Lease, check_guards
+from cuda_async.core.order import holds, settle
 from cuda_async.core.report import Report
 from cuda_async.core.storage import Storage
 from cuda_async.core.workspace import Workspace
@@ -88,8 +89,8 @@ class Stream:
 
     __slots__ = (
         "__weakref__", "_events", "_mark", "_mark_lock", "_marked", "_ordered", "_seen", "_waits", "_workspace",
-        "checked", "completed", "device", "driver", "held", "lenders", "number", "plain", "recorder", "sequence",
-        "sm_margin", "submission",
+        "begun", "checked", "completed", "device", "driver", "held", "lenders", "number", "plain", "recorder",
+        "sequence", "sm_margin", "submission",
     )  # fmt: skip
 
     def __init__(
@@ -102,6 +103,8 @@ class Stream:
         """The driver's stream."""
         self.sequence = 0
         """Pieces of work enqueued."""
+        self.begun = 0
+        """Pieces enqueued before the submission that is under way; fewer where no other thread has waited in it."""
         self.completed = 0
         """Pieces known to have completed."""
         self.submission = new_lock()
@@ -158,9 +161,9 @@ class Stream:
     def mark(self, sequence: int) -> tuple[DriverEvent, int]:
         """An event that covers the first `sequence` pieces or more, and their number.
 
-        The number is 0 while another thread submits an operation here. Of an operation that enqueues several pieces a
-        storage notes the first one alone, and the event may be recorded between the pieces. So no later caller may
-        take the event for one behind the operation.
+        While an operation is submitted here, the number is that of the pieces before that submission. Of an operation
+        that enqueues several pieces a storage notes the first one alone, and the event may be recorded between the
+        pieces. So no later caller may take the event for one behind the operation.
         """
         with self._mark_lock:
             if self._mark is None:
@@ -168,9 +171,10 @@ class Stream:
             elif self._marked >= sequence:
                 return self._mark, self._marked
             # Read before recording: what another thread enqueues meanwhile may not be covered.
-            covered = self.sequence
+            before, covered, settled = self.begun, self.sequence, not holds(self)
             try:
-                settled = self.submission.acquire(blocking=False)  # not waited for: its holder may want `_mark_lock`
+                # Not waited for: its holder may want `_mark_lock`.
+                settled = self.submission.acquire(blocking=False) and settled
                 self.driver.record(self._mark)
             finally:
                 try:  # noqa: SIM105 - no question whether it is held: Ctrl-C may come behind `acquire`
@@ -178,7 +182,7 @@ class Stream:
                 except RuntimeError:  # another thread has it
                     pass
             self._events += 1
-            self._marked = covered if settled else 0
+            self._marked = covered if settled else before
             return self._mark, self._marked
 
     def follows(self, source: Stream, sequence: int) -> bool:
@@ -188,31 +192,41 @@ class Stream:
         """
         return source is self or sequence <= source.completed or self._seen.get(source, 0) >= sequence
 
-    def follow(self, source: Stream, sequence: int, *, depend: bool = True) -> None:
+    def follow(self, source: Stream, sequence: int, *, depend: bool = True, wait: bool = True) -> bool:
         """Make later work here wait for the first `sequence` pieces of `source`.
+
+        Where another thread submits these pieces at this moment, this waits until it has enqueued them.
 
         Args:
             source: the stream to wait for.
             sequence: how many of its pieces.
             depend: whether later work here fails where that work failed, since it needs the results. If not, it is
                 only ordered: it overwrites or frees memory that the work used.
+            wait: whether to wait for that thread.
+
+        Returns:
+            Whether later work here is behind all of the submission that has these pieces. If not, only behind what it
+            has enqueued so far: it waits for this thread (`order.py`).
 
         Raises:
             ContextError: the two streams belong to devices of different kinds.
         """
         if source is self or sequence <= source.completed or self._seen.get(source, 0) >= sequence:
-            return
+            return True
         if not depend and self._ordered.get(source, 0) >= sequence:
-            return
+            return True
         if source.device.kind != self.device.kind:
             raise ContextError(
                 self.device.ordinal, f"{self} cannot wait for {source}: their devices are of different kinds"
             )
+        settled = settle(self, source, sequence) if wait else True
         event, covered = source.mark(sequence)
         self.driver.wait_event(event if depend else event.without_failure())
         self._waits += 1
-        if covered:  # 0: see `mark`
-            (self._seen if depend else self._ordered)[source] = covered
+        followed = self._seen if depend else self._ordered
+        if covered > followed.get(source, 0):  # it may be less than before: see `mark`
+            followed[source] = covered
+        return settled
 
     def follow_lender(self, lender: DriverStream, device: Device) -> None:
         """Make later work here wait for `lender`, and `lender` for this submission.
@@ -257,13 +271,13 @@ class Stream:
         Raises:
             OwnershipError: a lease is on what a graph uses at each launch.
         """
-        device = self.device
-        if device.garbage:
-            device.collect()
+        self.begun = self.sequence
+        if self.device.garbage:
+            self.device.collect()
         for lease in leases:  # in line: few leases are guarded, and this spares each launch a call
             if lease.guarded:
                 check_guards(leases, None)
-        self.driver.begin_single()
+        return self.driver.begin_single()  # `return` spares each launch an instruction
 
     def continue_run(self) -> None:
         """Prepare for more work of the run before; see `DriverStream.continue_run`.
@@ -459,7 +473,7 @@ class Stream:
         finally:
             self.device.return_event(event)
         self.completed = max(self.completed, covered)
-        if self.held and not self.submission._is_owned():  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        if self.held and not holds(self):
             self._drop_held(covered)
 
     def _drop_held(self, covered: int) -> None:

@@ -9,14 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from cuda_async.locks import new_lock
-
 if TYPE_CHECKING:
     from cuda_async.driver.queue import QueueStream
 
 __all__ = ("Executor", "Ticket")
-
-_ticket_lock = new_lock()
 
 
 class Ticket:
@@ -38,12 +34,15 @@ class Ticket:
 
     def complete(self, error: BaseException | None, time: float) -> None:
         """The queue has reached this point."""
-        with _ticket_lock:
-            self.error = error
-            self.time = time
-            self.done = True
-            waiters, self._waiters = self._waiters, []
-        for waiter in waiters:  # without the lock: it may run other queues
+        self.error = error
+        self.time = time
+        self.done = True  # ahead of the waiters: who comes later finds it, see `when_done`
+        waiters = self._waiters
+        while waiters:
+            try:
+                waiter = waiters.pop(0)
+            except IndexError:  # who registered it meanwhile has taken it back
+                return
             waiter()
 
     def lose(self, error: BaseException) -> None:
@@ -53,18 +52,26 @@ class Ticket:
         self._waiters = []
 
     def when_done(self, waiter: Callable[[], object]) -> bool:
-        """Have `waiter` called at completion; False, and no call, if it is complete."""
-        with _ticket_lock:
-            if self.done:
-                return False
-            self._waiters.append(waiter)
-            return True
+        """Have `waiter` called at completion; False, and no call, if it is complete.
+
+        Without a lock: a collection may come at any call, and a finalizer wait for a ticket that a worker completes.
+        """
+        if self.done:
+            return False
+        self._waiters.append(waiter)
+        return not (self.done and self._take_back(waiter))
 
     def drop(self, waiter: Callable[[], object]) -> None:
         """Forget a waiter that gave up."""
-        with _ticket_lock:
-            if waiter in self._waiters:
-                self._waiters.remove(waiter)
+        self._take_back(waiter)
+
+    def _take_back(self, waiter: Callable[[], object]) -> bool:
+        """Remove a waiter. Whether it was there: else `complete` calls it."""
+        try:
+            self._waiters.remove(waiter)
+        except ValueError:
+            return False
+        return True
 
 
 class Executor(ABC):

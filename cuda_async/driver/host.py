@@ -26,9 +26,8 @@ from cuda_async.driver.interface import (
 )
 from cuda_async.driver.pool import WorkerPool, worker_pool
 from cuda_async.driver.queue import QueueEvent, QueueStream
-from cuda_async.errors import ContextError, LaunchError, OutOfMemoryError, as_text
-from cuda_async.locks import Gate
-from cuda_async.threads import EXITING
+from cuda_async.errors import ContextError, LaunchError, OutOfMemoryError, ReentrancyError, as_text
+from cuda_async.locks import EXITING, Gate
 
 __all__ = ("HostDriver",)
 
@@ -47,6 +46,12 @@ class _PoolExecutor(Executor):
         return self._pool.waiting()
 
     def wait(self, ticket: Ticket, timeout_s: float) -> bool:
+        if self._pool.is_worker() and not ticket.done:
+            raise ReentrancyError(
+                "a worker of the CPU was to wait for work, which may need that worker: a function that a stream calls "
+                "(stream.call, on_complete), or a finalizer that a collection on a worker called, waits (sync(), "
+                "synchronize()). Wait on another thread; a finalizer may enqueue its operation without a wait."
+            )
         gate = Gate()
         if not ticket.when_done(gate.open):
             return True

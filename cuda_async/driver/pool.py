@@ -18,8 +18,7 @@ from queue import SimpleQueue
 
 from cuda_async.config import config
 from cuda_async.errors import ContextError
-from cuda_async.locks import new_lock
-from cuda_async.threads import EXITING, start_thread
+from cuda_async.locks import EXITING, new_lock, start_thread
 
 __all__ = ("WorkerPool", "WorkerStatistics", "worker_pool")
 
@@ -57,6 +56,7 @@ class WorkerPool:
         """Start anew, without threads and tasks: in a child of `fork`."""
         self._tasks: SimpleQueue[Task | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
+        self._workers: set[int] = set()
         self._started = False
         self._lock = new_lock()
         self._resting = threading.Condition(new_lock())
@@ -82,6 +82,10 @@ class WorkerPool:
         """Whether a task waits for a worker."""
         return not self._tasks.empty()
 
+    def is_worker(self) -> bool:
+        """Whether the calling thread is a worker of this pool."""
+        return threading.get_ident() in self._workers
+
     def _start(self) -> None:
         with self._lock:
             if self.closed:
@@ -98,11 +102,13 @@ class WorkerPool:
             self._started = True
 
     def _work(self) -> None:
-        take = self._tasks.get
+        take, thread = self._tasks.get, threading.get_ident()
+        self._workers.add(thread)
         while True:
             task = take()
             if task is None:  # `close` has put one for each thread
                 if self._rest():
+                    self._workers.discard(thread)  # another thread may get the number
                     return
                 continue
             try:

@@ -117,6 +117,7 @@ class QueueStream(DriverStream):
         "_lock",
         "_recorded",
         "_state",
+        "_told",
         "allocator",
         "clock",
         "error",
@@ -137,6 +138,7 @@ class QueueStream(DriverStream):
         self._items: deque[Item] = deque()
         self._lock = new_lock()
         self._state = _IDLE
+        self._told = True  # False from the change of the state up to the executor's task: a finalizer may come between
         self._recorded: list[Item] | None = None
         self.parked = 0
 
@@ -148,12 +150,16 @@ class QueueStream(DriverStream):
             self._recorded.append(item)
             return
         try:
+            self._items.append(item)  # ahead of the lock: a worker looks under the lock before it leaves the queue
+            # No call under the lock, where a collection could come: a finalizer that waits for this stream would wait
+            # for a worker, which waits for the lock.
             with self._lock:
-                self._items.append(item)
-                if self._state:
+                if self._state and self._told:
                     return
-                self._state = _QUEUED
+                self._told = False
+                self._state = self._state or _QUEUED
             self.executor.put(self.run)
+            self._told = True
         except BaseException as error:
             self._repair(error)
             raise
@@ -188,12 +194,16 @@ class QueueStream(DriverStream):
 
     def _go_on(self) -> None:
         executor = self.executor
+        items = self._items
         while True:
-            with self._lock:
-                if not self._items:
-                    self._state = _IDLE
-                    return
-                item = self._items.popleft()
+            try:
+                item = items.popleft()  # without the lock: only the one worker takes items
+            except IndexError:
+                with self._lock:  # no call, as in `put`
+                    if not items:
+                        self._state = _IDLE
+                        return
+                continue
             if not item.perform(self):
                 return
             if executor.one_at_a_time:

@@ -286,7 +286,7 @@ def enqueue_fill(context: ExecutionContext, view: View, element: Array) -> None:
     low, high = view.byte_range
     contiguous = is_contiguous(view.shape, view.strides)
     if contiguous and len(pattern) <= _MAX_PATTERN_BYTES:
-        view.storage.use(stream, write=True)
+        context.overwrite(view.storage, low, high)
         stream.fill(view.address, high - low, pattern)
     elif runs_host_code(context.device):
         array = array_of(view)

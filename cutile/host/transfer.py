@@ -314,7 +314,10 @@ def _enqueue_copy(context: ExecutionContext, destination: View, source: View) ->
         return
     stream = context.stream
     source.storage.use(stream, write=False)
-    destination.storage.use(stream, write=True)
+    if _is_contiguous(destination):
+        context.overwrite(destination.storage, *destination.byte_range)
+    else:
+        destination.storage.use(stream, write=True)
     if _is_contiguous(source) and _is_contiguous(destination):
         stream.copy(destination.address, source.address, number_of_bytes(source))
     else:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.architecture.sources import ROOT, modules
 
-LEAVES = frozenset({"errors", "brief", "config", "site", "locks", "threads"})
+LEAVES = frozenset({"errors", "brief", "config", "site", "locks"})
 """Modules that import nothing of the package but one another: who draws, composes or records is none of them."""
 
 BELOW = LEAVES | {"core", "driver"}

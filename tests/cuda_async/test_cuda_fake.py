@@ -287,6 +287,34 @@ def test_a_function_whose_turn_comes_at_exit_is_not_called_and_waiters_are_told(
     assert "the interpreter is exiting" in str(end.failure())
 
 
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 does not tell where signals may come")
+def test_ctrl_c_leaves_no_function_that_no_stream_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It came behind the entry's way into the queue: the stream went on, and the function was called at any time."""
+    fake = FakeCuda(monkeypatch, current=0)
+    functions, stream = FakeDevice(0).host_functions, FakeDevice(0).stream()
+    monkeypatch.setattr(functions, "_thread", threading.current_thread())  # nobody calls them but this test
+    number, place, calls = 0, "the beginning", 0
+    while place is not None:
+        fake.calls.clear()
+        words: list[int] = []
+
+        def function(words: list[int] = words) -> None:
+            ((_, (_, address, *_)),) = fake.of("cuStreamWaitValue32")
+            words.append(ctypes.c_uint32.from_address(address).value)
+
+        place = interrupted(lambda function=function: functions.enqueue(stream, function), number)
+        while not functions._new.empty():  # pyright: ignore[reportPrivateUsage]
+            functions._call(functions._new.get())  # pyright: ignore[reportPrivateUsage]
+        assert words in ([], [0]), f"{place}: the stream did not wait for the function"
+        calls += len(words)
+        for _, (_, address, *_) in fake.of("cuStreamWaitValue32"):
+            assert ctypes.c_uint32.from_address(address).value == 1, f"{place}: the stream waits for ever"
+            ctypes.c_uint32.from_address(address).value = 0  # as the stream does behind the word
+        number += 1
+    assert number > 10
+    assert calls  # the last one, which nothing interrupts
+
+
 class _Interrupted(deque[int]):
     """Words that a signal's handler takes between two calls."""
 

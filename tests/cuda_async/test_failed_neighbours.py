@@ -10,7 +10,17 @@ from typing import Any, cast
 
 import pytest
 
-from cuda_async import CudaGraph, DependencyError, Device, DeviceOp, DriverError, ExecutionContext, Storage, Use
+from cuda_async import (
+    CudaGraph,
+    DependencyError,
+    Device,
+    DeviceOp,
+    DriverError,
+    ExecutionContext,
+    Storage,
+    Use,
+    value,
+)
 from cuda_async.errors import without_traceback
 from cuda_async.testing import SimDriver, wait_all_idle
 from tests.cuda_async.work import Affine, CopyTo, Read, allocate, launch_affine, words
@@ -359,3 +369,78 @@ def test_a_copy_keeps_what_a_builtin_has_beside_its_arguments() -> None:
     derived = without_traceback(Derived(2, "No such file", "a name"))
     assert isinstance(derived, Derived)
     assert derived.filename == "a name"
+
+
+FAILURES = (DriverError, DependencyError)
+
+
+def fail_update(graph: CudaGraph[Any], op: DeviceOp[Any], storage: Storage) -> None:
+    """Update a graph by an operation that fails on the device, and wait until the runtime has noticed."""
+    graph.update(op)
+    with pytest.raises(FAILURES):
+        graph.stream.synchronize()
+    limit = time.monotonic() + 30
+    while storage.error is None and time.monotonic() < limit:
+        time.sleep(0.001)
+    assert storage.error is not None
+
+
+@pytest.mark.parametrize("how", ["whole", "amid a chain", "with a failed launch between"])
+def test_an_update_heals_what_a_failed_update_left(sim_device: Device, sim: SimDriver, how: str) -> None:
+    """An operand raised the failure at each later use, an update's too, and the graph was lost."""
+    stream = sim_device.new_stream()
+    source, target = (words(number, count=4).sync_on(stream) for number in (5, 6))
+    with allocate(16).then(lambda new: CopyTo(new, target)).graph_on(stream) as graph:
+        output = cast("Any", graph.take_output())[0]
+        sim.fail("run:copy")
+        fail_update(graph, CopyTo(target, source), target)
+        with pytest.raises(FAILURES):
+            graph.launch().sync_on(stream)
+        with pytest.raises(FAILURES):  # it reads what it writes
+            graph.update(Affine(target, 1, 1))
+        if how == "with a failed launch between":
+            with pytest.raises(FAILURES):
+                graph.launch().sync_on(sim_device.new_stream())
+        sim.fail("copy")
+        with pytest.raises(FAILURES):  # an update that was not enqueued heals nothing
+            graph.update(CopyTo(target, source))
+        with pytest.raises(FAILURES):
+            graph.launch().sync_on(stream)
+        graph.update(
+            value(0).then(lambda _: CopyTo(target, source)) if how == "amid a chain" else CopyTo(target, source)
+        )
+        graph.launch().sync_on(stream)
+        stream.synchronize()
+        assert set(Read(output).sync_on(stream).tolist()) == {5}
+        sim.fail("run:copy")
+        fail_update(graph, CopyTo(target, source), target)  # and again
+        graph.update(CopyTo(target, source))
+        graph.launch().sync_on(stream)
+
+
+class Write(DeviceOp[None]):
+    """Writes the bytes [start, stop) of a storage, all of them."""
+
+    has_effects = True
+
+    def __init__(self, storage: Storage, start: int, stop: int) -> None:
+        super().__init__()
+        self._storage, self._start, self._stop = storage, start, stop
+        self.lend(Use("storage", storage, True, start, stop))
+
+    def execute(self, context: ExecutionContext) -> None:
+        context.overwrite(self._storage, self._start, self._stop)
+        context.stream.fill(self._storage.address + self._start, self._stop - self._start, b"1")
+
+
+def test_an_update_heals_only_bytes_that_it_writes(sim_device: Device, sim: SimDriver) -> None:
+    stream = sim_device.new_stream()
+    target, output = (words(number, count=4).sync_on(stream) for number in (5, 6))
+    with CopyTo(output, target).graph_on(stream) as graph:
+        sim.fail("run:fill")
+        fail_update(graph, Write(target, 4, 8), target)
+        for start, stop in ((0, 4), (6, 8), (8, 16)):
+            with pytest.raises(FAILURES):
+                graph.update(Write(target, start, stop))
+        graph.update(Write(target, 4, 12))
+        graph.launch().sync_on(stream)

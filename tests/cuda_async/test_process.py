@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from cuda_async import ContextError
-from cuda_async.locks import Gate
-from cuda_async.threads import start_thread
+from cuda_async.locks import Gate, start_thread
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 500

@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import sys
 import threading
 import traceback
 from typing import Any
 
 import pytest
 
-from cuda_async import Device, DeviceOp, Storage, empty, value, zip
+from cuda_async import Device, DeviceOp, ReentrancyError, Storage, empty, value, zip
 from cuda_async.core import lease as leases
 from cuda_async.testing import SimDriver
 from tests.cuda_async.work import Affine, Read, allocate, words
+from tests.support.interrupts import handled
 
 
 @pytest.mark.parametrize("depth", [10_000])
@@ -203,3 +205,54 @@ def test_every_lock_is_open_in_the_child_of_a_fork() -> None:
     assert lock.acquire(blocking=False)
     done.set()
     thread.join()
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 does not tell where a collection may come")
+def test_a_finalizer_waits_for_the_stream_that_it_comes_amid() -> None:
+    """A collection may come at any call: under a queue's lock, which a worker then waits for, the wait never ended."""
+    device = Device.host()
+    stream = device.new_stream()
+    number, place = 0, "the beginning"
+    ended: list[bool] = []
+
+    def finalizer() -> None:
+        event = device.new_event()
+        stream.call(lambda: None)
+        event.record(stream)
+        ended.append(event.driver.wait(3.0))
+
+    def action() -> None:
+        stream.call(lambda: None)
+        stream.synchronize()
+
+    while place is not None:
+        place = handled(action, number, finalizer)
+        assert all(ended), place
+        number += 1
+    assert number > 15
+
+
+@pytest.mark.parametrize("how", ["stream", "event", "operation"])
+def test_a_wait_on_a_worker_is_refused(how: str) -> None:
+    """It would wait for the work that it is a part of."""
+    device = Device.host()
+    stream = device.new_stream()
+    event, storage = device.new_event(), words(1).sync_on(stream)
+    recorded = threading.Event()
+
+    def wait() -> None:
+        assert recorded.wait(30)
+        if how == "stream":
+            stream.synchronize()
+        elif how == "event":
+            event.synchronize()
+        else:
+            Affine(storage, 1, 1).sync_on(stream)
+
+    stream.driver.begin_run()
+    stream.call(wait)
+    event.record(stream)
+    recorded.set()
+    with pytest.raises(ReentrancyError, match="a worker of the CPU was to wait"):
+        stream.synchronize()
+    assert value(1).sync_on(stream) == 1  # the worker goes on

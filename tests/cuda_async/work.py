@@ -132,7 +132,7 @@ class CopyTo(DeviceOp[tuple[Storage, Storage]]):
         self.lend(Use("destination", destination, write=True), Use("source", source, write=False))
 
     def execute(self, context: ExecutionContext) -> tuple[Storage, Storage]:
-        self._destination.use(context.stream, write=True)
+        context.overwrite(self._destination)
         self._source.use(context.stream, write=False)
         context.stream.copy(self._destination.address, self._source.address, self._source.nbytes)
         return self._destination, self._source

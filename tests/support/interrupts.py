@@ -18,7 +18,7 @@ from typing import Any
 import cuda_async
 import cutile
 
-__all__ = ("handled", "interleaved", "interrupted")
+__all__ = ("crossed", "handled", "interleaved", "interrupted")
 
 _FOLDERS = (str(Path(cuda_async.__file__).parent), str(Path(cutile.__file__).parent), threading.__file__)
 _TOOL = 4
@@ -77,23 +77,91 @@ def interleaved(action: Callable[[], object], number: int, other: Callable[[], o
     return places[0] if places else None
 
 
+def crossed(
+    action: Callable[[], object],
+    number: int,
+    other: Callable[[], object],
+    other_number: int,
+    *,
+    turn_s: float = _TURN_S,
+) -> tuple[str | None, str | None]:
+    """Do something, and stop it at a place; another thread goes to a place of its own, and this one to its end.
+
+    Then the other one goes to its end. Over all pairs of places these are all orders in which two threads change twice.
+    A thread that waits for the other one's lock lets it go on after its turn. Both have finished at the end.
+
+    Args:
+        action: what this thread does.
+        number: the place at which the other thread begins, counted from 0.
+        other: what the other thread does.
+        other_number: the place at which it stops.
+        turn_s: seconds of a turn.
+
+    Returns:
+        The places of the two; None where there are fewer.
+    """
+    places: list[str] = []
+    other_places: list[str] = []
+    stopped, over = threading.Event(), threading.Event()
+    stops: dict[int, _Stop] = {}
+
+    def stop() -> None:
+        stopped.set()
+        over.wait(turn_s)
+
+    def run_other() -> None:
+        stops[threading.get_ident()] = _Stop(other_number, stop, other_places)
+        try:
+            other()
+        finally:
+            stopped.set()
+
+    thread = threading.Thread(target=run_other)
+
+    def let_go() -> None:
+        thread.start()
+        stopped.wait(turn_s)
+
+    stops[threading.get_ident()] = _Stop(number, let_go, places)
+    try:
+        _stop_threads(action, stops, _FOLDERS[:2])
+    finally:
+        over.set()
+    if places:
+        thread.join()
+    return (places[0] if places else None, other_places[0] if other_places else None)
+
+
+class _Stop:
+    """The place at which a thread stops, and what it does there."""
+
+    def __init__(self, number: int, do: Callable[[], object], places: list[str]) -> None:
+        self.left = number
+        self.do = do
+        self.places = places
+
+
 def _stop_at(action: Callable[[], object], number: int, do: Callable[[], object], places: list[str]) -> None:
     """Do something, and call `do` at the place of this number, which is appended to `places`."""
+    _stop_threads(action, {threading.get_ident(): _Stop(number, do, places)}, _FOLDERS)
+
+
+def _stop_threads(action: Callable[[], object], stops: dict[int, _Stop], folders: tuple[str, ...]) -> None:
+    """As `_stop_at`, for several threads."""
     monitoring: Any = getattr(sys, "monitoring")  # noqa: B009  # from Python 3.12 on
     events = monitoring.events
-    thread, left = threading.get_ident(), number
 
     def pass_by(code: CodeType, *_: object) -> None:
-        nonlocal left
-        if places or threading.get_ident() != thread:
+        place = stops.get(threading.get_ident())
+        if place is None or place.places:
             return
-        if not code.co_filename.startswith(_FOLDERS) or _is_exempt():
+        if not code.co_filename.startswith(folders) or _is_exempt():
             return
-        left -= 1
-        if left < 0:
+        place.left -= 1
+        if place.left < 0:
             frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-            places.append(f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_qualname}")
-            do()
+            place.places.append(f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_qualname}")
+            place.do()
 
     def jump(code: CodeType, start: int, target: int) -> None:
         if target < start:

@@ -21,8 +21,7 @@ from cuda_async.driver.cuda.api import cu
 from cuda_async.driver.cuda.context import PrimaryContext
 from cuda_async.driver.pool import worker_pool
 from cuda_async.errors import ContextError
-from cuda_async.locks import new_lock
-from cuda_async.threads import start_thread
+from cuda_async.locks import new_lock, start_thread
 
 if TYPE_CHECKING:
     from cuda_async.driver.cuda.checks import RunErrors
@@ -39,13 +38,21 @@ _WORDS = 1024  # words of one allocation: a page of 4 KiB
 class _Entry:
     """A function, the event before it, its word's address, and its run's errors."""
 
-    __slots__ = ("errors", "event", "function", "word")
+    __slots__ = ("_unclaimed", "errors", "event", "function", "word")
 
     def __init__(self, event: DriverEvent, function: Callable[[], None], word: int, errors: RunErrors) -> None:
         self.event = event
         self.function = function
         self.word = word
         self.errors = errors
+        self._unclaimed = [True]  # `pop` is atomic
+
+    def claim(self) -> bool:
+        """Whether the caller is the first to ask: to call the function, or to give it up."""
+        try:
+            return self._unclaimed.pop()
+        except IndexError:
+            return False
 
 
 class HostFunctions:
@@ -75,16 +82,19 @@ class HostFunctions:
         word = self._take_word()
         event = self._driver.create_event()
         stream.record(event)
+        entry = _Entry(event, function, word, stream.errors)
         equal = cu.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
         try:
             self._context.call(cu.cuStreamWaitValue32, stream.handle, word, 1, int(equal))
             # When the stream has passed the word it writes 0. The word may then be taken again.
             self._context.call(cu.cuStreamWriteValue32, stream.handle, word, 0, 0)
-            self._new.put(_Entry(event, function, word, stream.errors))
+            self._new.put(entry)
         except BaseException:
             # The driver refused a call, or Ctrl-C came: the stream must not wait for a call that nobody makes. The word
-            # is given up, since it is uncertain whether the stream sets it back.
-            ctypes.c_uint32.from_address(word).value = 1
+            # is given up, since it is uncertain whether the stream sets it back. Where Ctrl-C came behind `put`, and a
+            # worker calls the function already, the stream waits for it.
+            if entry.claim():
+                ctypes.c_uint32.from_address(word).value = 1
             raise
 
     def _start(self) -> None:
@@ -133,12 +143,18 @@ class HostFunctions:
         try:
             worker_pool().put(partial(self._call, entry))
         except ContextError as error:  # the interpreter exits, and the pool takes no more calls: waiters are told
+            if not entry.claim():
+                entry.event.close()
+                return True
             if entry.event.failure() is None:
                 entry.errors.error = error
             self._finish(entry)
         return True
 
     def _call(self, entry: _Entry) -> None:
+        if not entry.claim():  # `enqueue` was interrupted, and has let the stream go on
+            entry.event.close()
+            return
         # Behind work that has failed the function is not called. The run's waiters have that failure already.
         if entry.event.failure() is None:
             try:
