@@ -146,13 +146,19 @@ def rows(folder: Path, device: str, peer: str, title: str, where: str) -> Panel:
 
 def loops(folder: Path = FOLDER) -> Panel:
     """Loops of several products beside cuDNN and cuBLAS."""
-    record = _read(folder / "loops" / "nvidia_h200.json")
-    peers_of = {row["name"]: row["peers"] for row in record["rows"]}
+    runs = _newest(folder / "loops")
     bars: list[Bar] = []
     for case, label, peer, name in LOOPS:
-        turns = peers_of[case][peer]["turns_ms"]
+        turns = runs[case][0]["peers"][peer]["turns_ms"]
         bars.append(Bar(label, turns[max(turns, key=int)]["ratio"]["median"], name))
-    return Panel("Loops of several products", f"NVIDIA H200, {record['date']}, bf16, beside peers", tuple(bars))
+    dates = _dates(*(runs[case][1] for case, *_ in LOOPS))
+    return Panel("Loops of several products", f"NVIDIA H200, {dates}, bf16, beside peers", tuple(bars))
+
+
+def _newest(folder: Path) -> dict[str, tuple[dict[str, Any], dict[str, Any]]]:
+    """Each case's newest row in a folder's runs on H200s, with its run."""
+    runs = sorted((_read(path) for path in sorted(folder.glob("nvidia_h200*.json"))), key=lambda run: run["date"])
+    return {row["name"]: (row, run) for run in runs for row in run["rows"]}
 
 
 def memory(folder: Path = FOLDER) -> Panel:
@@ -165,14 +171,17 @@ def memory(folder: Path = FOLDER) -> Panel:
 
 def slow(folder: Path = FOLDER) -> Panel:
     """Slow cases, beside a peer that moves or computes as much."""
-    records = {name: _read(folder / name / "nvidia_h200.json") for name in ("memory", "loops")}
+    figures_of_memory = _read(folder / "memory" / "nvidia_h200.json")
+    records = {
+        "memory": {row["name"]: (row, figures_of_memory) for row in figures_of_memory["rows"]},
+        "loops": _newest(folder / "loops"),
+    }
     bars: list[Bar] = []
     for name, case, label, peer, words in SLOW:
-        (row,) = (row for row in records[name]["rows"] if row["name"] == case)
-        figures = row["peers"][peer]
+        figures = records[name][case][0]["peers"][peer]
         turn = figures["turns_ms"]["50"] if "turns_ms" in figures else figures
         bars.append(Bar(label, turn["ratio"]["median"], words))
-    dates = _dates(*records.values())
+    dates = _dates(*(records[name][case][1] for name, case, *_ in SLOW))
     return Panel("Where it stops", f"NVIDIA H200, {dates}, beside what moves or computes as much", tuple(bars))
 
 
@@ -184,7 +193,10 @@ def launches(folder: Path = FOLDER) -> Panel:
 
 
 def _dates(*records: dict[str, Any]) -> str:
-    return ", ".join(sorted({record["date"] for record in records}))
+    """The days of some runs: "2026-11-29", "2026-11-29 to 30", "2026-10-31 to 2026-11-02"."""
+    first, last = min(record["date"] for record in records), max(record["date"] for record in records)
+    month = len("2026-11-")
+    return first if first == last else f"{first} to {last[month:] if first[:month] == last[:month] else last}"
 
 
 def picture(folder: Path = FOLDER) -> str:
