@@ -1,13 +1,13 @@
 """Raw GPU kernels as operations: `AsyncKernelLaunch` and its `LaunchConfig`.
 
-    op = AsyncKernelLaunch(function)                       # function: see module.py
+    op = AsyncKernelLaunch(function)                       # a kernel of a loaded module: core/module.py
     op.push_arg(np.uint32(n)).push_arg(2.0)
-    op.push_output(y.partition(256)).push_input(x)         # pointers, lent and ordered
+    op.push_output(y.partition(256)).push_input(x)         # pointers; the memory is lent to the launch
     op.set_launch_config(LaunchConfig(grid_dim=(n // 256, 1, 1), block_dim=(256, 1, 1)))
     await op
 
-Parameters are given one by one, in the kernel's order; each is checked against the size that the driver reports and,
-for code that came as PTX text, against its declared type. For kernels written for `cutile`, call them instead.
+Parameters are given one by one, in the kernel's order. Each is checked against the size that the driver reports, and
+against its declared type if the code came as PTX text. Kernels written for `cutile` need none of this: call them.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _extents(name: str, extents: Any) -> Extents:
 
 
 class _View(Protocol):
-    """Elements in memory. Strides count elements; the byte range is in the storage."""
+    """Elements in memory. `strides` count elements; `byte_range` is in the storage."""
 
     @property
     def storage(self) -> Storage: ...
@@ -111,21 +111,21 @@ class _Tiled(Protocol):
 
 @runtime_checkable
 class _Readable(Protocol):
-    """What kernels of `cutile` take to read."""
+    """An argument that kernels of `cutile` read: a tensor."""
 
     def __kernel_input__(self) -> _View: ...
 
 
 @runtime_checkable
 class _Partitioned(Protocol):
-    """What kernels of `cutile` take to write: a partition."""
+    """An argument that kernels of `cutile` write: a partition."""
 
     def __kernel_output__(self) -> _Tiled: ...
 
 
 @runtime_checkable
 class _Writable(Protocol):
-    """What copies write: a tensor, or `tensor.mut`."""
+    """The destination of a copy: a tensor, or `tensor.mut`."""
 
     def __kernel_destination__(self) -> _View: ...
 
@@ -134,9 +134,9 @@ Push = TypeVar("Push", bound=Callable[..., Any])
 
 
 def _building(push: Push) -> Push:
-    """Discard the operation where a `push_*` method fails: it then holds nothing.
+    """Have a `push_*` method discard the operation if it raises.
 
-    A discarded operation does not warn that it was never run.
+    The arguments are free then, and the operation does not warn that it was never run.
     """
 
     @functools.wraps(push)
@@ -162,7 +162,7 @@ class AsyncKernelLaunch(DeviceOp[None]):
         function: a kernel of a loaded module.
 
     Raises:
-        TypeError: `function` is none.
+        TypeError: `function` is no `Function`.
 
     Example (a function of Python stands for the kernel, and a simulated device for the GPU):
         >>> import ctypes
@@ -205,8 +205,8 @@ class AsyncKernelLaunch(DeviceOp[None]):
     def push_arg(self, argument: Any, dtype: Any = None) -> AsyncKernelLaunch:
         """Append a number, or the parameters of a partition or tensor.
 
-        A partition appends its pointer, then shape, strides, tile shape and tile strides, each extent an i32; it is
-        lent to be written. A tensor appends what `push_arg_arc` does.
+        A partition appends its pointer, then its shape, strides, tile shape and tile strides, each number as an i32.
+        It is lent to be written. A tensor appends the same parameters as by `push_arg_arc`.
 
         Args:
             argument: a NumPy or ctypes scalar, which brings its type; a Python number where the type is known, from
@@ -221,6 +221,7 @@ class AsyncKernelLaunch(DeviceOp[None]):
         if isinstance(argument, _Partitioned):
             tiled = argument.__kernel_output__()
             self._lend("partition", argument, tiled.view, write=True)
+            # The strides come twice: elements of a tile are as far apart as those of the whole.
             return self._pointer(tiled.view.address)._extents(
                 *tiled.view.shape, *tiled.view.strides, *tiled.tile, *tiled.view.strides
             )
@@ -248,7 +249,7 @@ class AsyncKernelLaunch(DeviceOp[None]):
     def push_input(self, tensor: Any) -> AsyncKernelLaunch:
         """Append the pointer to a tensor, or to a `Storage`, that the kernel reads.
 
-        It is lent and ordered.
+        It is lent to the launch, which is ordered behind earlier writes of it.
 
         Raises as `push_arg_arc`.
         """
@@ -260,7 +261,8 @@ class AsyncKernelLaunch(DeviceOp[None]):
     def push_output(self, tensor: Any) -> AsyncKernelLaunch:
         """Append the pointer to memory that the kernel writes.
 
-        The memory is a partition's, a tensor's, `view.mut`'s or a `Storage`. It is lent and ordered.
+        The memory is that of a partition, of a tensor, of `view.mut`, or a `Storage`. It is lent to the launch, which
+        is ordered behind earlier uses of it.
 
         Raises as `push_arg_arc`.
         """
@@ -282,7 +284,8 @@ class AsyncKernelLaunch(DeviceOp[None]):
         Unsafe: nothing holds the memory, and nothing orders the launch behind other users of the memory.
 
         Raises:
-            LaunchError: the kernel has no such parameter, or it is no pointer; or the address has not 64 bits.
+            LaunchError: the kernel has no such parameter, or that one is no pointer; or the address does not fit in 64
+                bits.
         """
         return self._pointer(operator.index(address))
 
@@ -392,7 +395,7 @@ class AsyncKernelLaunch(DeviceOp[None]):
             storage.use(context.stream, write=write)
         if config.shared_mem_bytes:
             function.driver.allow_shared(config.shared_mem_bytes)
-        # The driver copies the parameters at the launch: these may go when this returns.
+        # The driver copies the parameters at the launch: the buffers may be freed when this function returns.
         buffers = [ctypes.create_string_buffer(packed, len(packed)) for packed in self._arguments]
         pointers = (ctypes.c_void_p * len(buffers))(*(ctypes.addressof(buffer) for buffer in buffers))
         context.stream.launch_function(

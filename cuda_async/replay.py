@@ -19,9 +19,7 @@ __all__ = ("BoundGraphLaunch", "GraphLaunch", "Held", "Replayable")
 
 
 class Held(NamedTuple):
-    """Objects that a launch needs until the device is done.
-
-    Also where the graph is closed before.
+    """Objects that a launch needs until it is done, even if the graph is closed.
 
     Attributes:
         handle: the driver's graph; None once the graph is closed.
@@ -64,7 +62,7 @@ class GraphLaunch(DeviceOp[None]):
 
     def execute(self, context: ExecutionContext) -> None:
         self._enqueue(context.stream)
-        context.keep(self._held)  # until the device is done: the graph may be closed before
+        context.keep(self._held)  # until the device is done: the graph may be closed before that
         context.run.written += self.written()
 
     def fast_path(self, *, waited: bool) -> Callable[[Stream], None] | None:

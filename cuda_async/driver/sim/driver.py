@@ -64,7 +64,7 @@ class SimDriver(PooledDriver):
         events: events that were made and not closed.
         graphs: graphs that were made and not closed.
         open_runs: runs that were begun and not ended.
-        automatic: whether asking if work is done makes the simulation go on; waiting always does.
+        automatic: whether a query makes the simulation take a step; a wait always does.
 
     Example:
         >>> from cuda_async import Device, value
@@ -279,7 +279,7 @@ class SimDriver(PooledDriver):
     def pin(self, nbytes: int) -> int:
         self.enter("pin")
         address = self._memory.allocate(nbytes)
-        ctypes.memset(address, _FREED, nbytes)  # a read before a copy has arrived gives nonsense
+        ctypes.memset(address, _FREED, nbytes)  # a read before a copy has arrived finds nonsense
         self._pinned[address] = nbytes
         return address
 
@@ -290,7 +290,7 @@ class SimDriver(PooledDriver):
     def memory_info(self) -> MemoryInfo:
         total = self._properties.total_memory_bytes
         used = self._memory.used
-        # Blocks are larger than requests, of which `allocate` counts the bytes.
+        # `max`: `allocate` checks the bytes of a request, and its block may be larger. So more than all may be in use.
         return MemoryInfo(max(0, total - used), total, used, used + self._memory.kept)
 
     def check(self) -> None:
