@@ -280,11 +280,13 @@ class SimDriver(PooledDriver):
         self.enter("pin")
         address = self._memory.allocate(nbytes)
         ctypes.memset(address, _FREED, nbytes)  # a read before a copy has arrived finds nonsense
-        self._pinned[address] = nbytes
+        with self._executor.lock:  # a copy may be a step of another thread, which looks through `_pinned`
+            self._pinned[address] = nbytes
         return address
 
     def unpin(self, address: int, nbytes: int) -> None:
-        del self._pinned[address]
+        with self._executor.lock:  # as in `pin`
+            del self._pinned[address]
         self._memory.free(address)
 
     def memory_info(self) -> MemoryInfo:
