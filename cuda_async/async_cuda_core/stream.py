@@ -64,7 +64,7 @@ class Stream:
     def null(cls, device: devices.Device | None = None) -> Stream:
         """The default stream of a device: the same object at each call.
 
-        Unlike CUDA's legacy default stream, it does not wait for other streams, nor they for it.
+        Unlike CUDA's legacy default stream, it does not wait for other streams, and they do not wait for it.
         """
         where = device or devices.default_device()
         with _null_lock:

@@ -64,7 +64,7 @@ At the limit the hub ends the call, and names the late ranks. If no message has 
 """
 
 _LEAVE_S = 1.0
-"""Seconds that a rank that leaves waits for its last messages to be sent; later ones are lost."""
+"""Seconds that a leaving rank waits until its last messages are sent; the others are lost."""
 
 _engines: weakref.WeakSet[ProcessEngine] = weakref.WeakSet()
 

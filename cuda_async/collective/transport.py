@@ -136,7 +136,7 @@ def new_folder() -> str:
     """
     # A file system in memory where there is one: files elsewhere are written to a disk sooner or later.
     parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
-    _remove_left_folders(Path(parent))
+    _remove_abandoned_folders(Path(parent))
     return tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent)
 
 
@@ -158,7 +158,7 @@ def claim_folder(folder: Path) -> BinaryIO | None:
     return file
 
 
-def _remove_left_folders(parent: Path) -> None:
+def _remove_abandoned_folders(parent: Path) -> None:
     """Remove this user's folders whose hubs were killed.
 
     A folder without a lock file stays: its hub has not begun yet.

@@ -49,7 +49,7 @@ class Race:
     Attributes:
         first: the earlier call, as words.
         second: the later call, as words.
-        site: the user's line of the second.
+        site: the user's line of the second call.
     """
 
     first: str

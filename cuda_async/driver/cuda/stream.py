@@ -59,7 +59,7 @@ class CudaFunction:
 
 
 class EarlyFunction(CudaFunction):
-    """A kernel that may be launched before the one ahead of it has ended.
+    """A kernel that may begin before the kernel ahead of it has ended.
 
     See `early.py`.
 
@@ -227,7 +227,7 @@ class CudaGraphHandle(DriverGraph):
 
 
 class CudaStream(DriverStream):
-    """A CUDA stream that does not wait for the legacy default stream."""
+    """A CUDA stream. Unless borrowed, it does not wait for the legacy default stream."""
 
     __slots__ = (
         "__weakref__", "_context", "_driver", "_entered", "_max_checks", "_sweep", "_unfollowed", "ambient", "captured",
