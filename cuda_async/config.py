@@ -3,7 +3,7 @@
 The defaults are in brackets.
 
     CUDA_ASYNC_DEVICE           default device: `cpu`, `cuda` or `cuda:1`   (best one found)
-    CUDA_ASYNC_WORKERS          worker threads of the host driver           (cores this process may use)
+    CUDA_ASYNC_WORKERS          worker threads of the host driver           (cores this process may use, at least 2)
     CUDA_ASYNC_SPIN_BUDGET_US   longest spin before an await suspends       (20)
     CUDA_ASYNC_POOL_BYTES       freed memory a pool keeps for reuse         (unset: the driver's choice)
     CUDA_ASYNC_EXIT_LIMIT_S     longest wait for running work at exit       (5)

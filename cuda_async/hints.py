@@ -1,7 +1,7 @@
 """Remedies for names of other libraries, and for operations used as results.
 
-An example of the latter is `api.zeros((3,)).shape`, where `.sync()` was forgotten. Type checkers do not see these
-methods, and so refuse the same lines. An operation equals only itself.
+An example of the latter is `api.zeros((3,)).shape`, where `.sync()` was forgotten. Type checkers do not see the
+methods of `NotItsResult`, and so refuse the same lines. An operation equals only itself.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def site_of(frame: FrameType) -> Place:
         frame: the caller of a public function, most likely the user's.
     """
     code = frame.f_code
-    if _files.get(code.co_filename) is False:  # known to be a user's; `user_site` finds that out of a new file
+    if _files.get(code.co_filename) is False:  # known to be a user's; `user_site` finds out whose a new file is
         return (code, frame.f_lasti)
     while _files.get(frame.f_code.co_filename):  # of this package: mostly a frame or two
         outer = frame.f_back

@@ -11,7 +11,8 @@ from cuda_async.picture import Node, Picture
 __all__ = ("INK", "MONOSPACED", "escape", "html_of", "image")
 
 INK = "#767676"
-"""The colour of lines and letters. An image does not know the page's: contrast is 4.5 to 1 on white and on black."""
+"""The colour of lines and letters. An image does not know the page's colours: the contrast is 4.5 to 1 on
+white and on black."""
 
 MONOSPACED = "font:12px/1.35 ui-monospace,Menlo,Consolas,monospace"
 """The font of all output in notebooks. Each element names it, since pages have others for `pre` and for tables."""

@@ -32,7 +32,7 @@ class Buffer:
         start: the byte of the storage at which they begin.
 
     Raises:
-        ValueError: the elements lie outside of the storage, or are no plain bytes, as Python objects are.
+        ValueError: the elements lie outside of the storage, or are no plain bytes (Python objects).
 
     Example:
         >>> import numpy as np

@@ -121,7 +121,7 @@ class LocalEngine(HostEngine):
     def _refuse(self, part: _Part, error: CollectiveError) -> None:
         lost, self._lost = self._lost, []
         for ended in (*lost, part):
-            self._end(ended.party, without_traceback(error), None)  # a copy: raising one adds frames to it
+            self._end(ended.party, without_traceback(error), None)  # a copy: raising an error adds frames to it
 
     def _end(self, party: Party, error: BaseException | None, at: float | None) -> None:
         finish = party.end(error, at)

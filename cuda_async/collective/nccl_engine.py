@@ -47,7 +47,7 @@ _ID_BYTES = 128
 """Bytes of NCCL's id (`NCCL_UNIQUE_ID_BYTES` in nccl.h)."""
 
 _BYTE_CALL = Call("all_reduce", "barrier", "barrier()")
-"""The sum of a byte of each rank that stands for a barrier."""
+"""The call that stands for a barrier: the sum of a byte of each rank."""
 
 _VERDICT_S = 2.0
 """Seconds that a finished result waits for the hub's answer: far longer than a message takes."""
@@ -375,8 +375,8 @@ class NcclEngine(Engine):
     def _check(self, pending: _Pending) -> bool:
         """Raise the error of a call that is over on the device.
 
-        Returns whether its outcome is known. The data may come before the hub's answer, and are wrong if that
-        says that another rank made another call.
+        Returns whether its outcome is known. The data may come before the hub's answer, and are wrong if the
+        answer is that another rank made another call.
         """
         # All launches of a graph share one `pending`. So a launch fails if the communicator is broken by its end. Early
         # launches wait for the hub's answer about the recorded call, which other ranks may not have recorded.

@@ -42,7 +42,7 @@ _LOCK = "lock"
 """The name of the locked file in that folder."""
 
 _PREFIX = "cuda-async-"
-"""The beginning of such a folder's name."""
+"""The beginning of the name of each such folder."""
 
 _SCHEME = "tcp://"
 
@@ -73,7 +73,7 @@ class Address:
         """The address in a unique id.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the text is no unique id.
         """
         if unique_id.startswith(_SCHEME):
             place, _, key = unique_id.removeprefix(_SCHEME).partition("#")
@@ -111,7 +111,7 @@ class Address:
     def of_launcher(host: str, port: int, *words: str) -> str:
         """The unique id of processes that have a launcher's host and port, and no secret.
 
-        Its key keeps apart the jobs of a machine, and keeps out nobody who knows these.
+        Its key keeps the jobs of a machine apart. It keeps out nobody who knows the host, the port and the words.
 
         Args:
             host: the host of rank 0.

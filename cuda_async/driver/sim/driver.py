@@ -274,7 +274,7 @@ class SimDriver(PooledDriver):
         stream = self._by_number.get(raw)
         if stream is None:
             raise DriverError(400, "SIM_INVALID_HANDLE", f"there is no stream {raw:#x}")
-        return stream  # the stream itself: closing it does nothing, so that lender and borrower may
+        return stream  # the stream itself: to close it does nothing, so that lender and borrower may both do it
 
     def pin(self, nbytes: int) -> int:
         self.enter("pin")
