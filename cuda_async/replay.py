@@ -66,7 +66,7 @@ class GraphLaunch(DeviceOp[None]):
         context.run.written += self.written()
 
     def fast_path(self, *, waited: bool) -> Callable[[Stream], None] | None:
-        # Without a run, this object alone keeps `_held`. It lives until the device is done only where a caller waits.
+        # Without a run, this object alone keeps `_held`. It lives until the device is done only if a caller waits.
         return self._enqueue if waited else None
 
     def _enqueue(self, stream: Stream) -> None:

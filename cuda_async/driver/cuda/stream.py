@@ -282,8 +282,8 @@ class CudaStream(DriverStream):
     def continue_run(self) -> None:
         errors = self.errors
         # A long run is divided, so that its checks are called now and then, as the checks of many short runs are. A
-        # check that cannot tell yet stays. So a limit grows with the checks that stay: to divide at each call would be
-        # no use, and takes some 10 us.
+        # check that cannot tell yet stays, and raises the limit. Else each call would divide the run: no use, and some
+        # 10 us.
         if errors.used and (errors.followed or len(errors.checks) > self._max_checks):
             self._begin()
 
