@@ -514,7 +514,7 @@ class NcclEngine(Engine):
     def close(self) -> None:
         self._untold.put(None)
         self._hurry.put(None)  # the thread may be gathering calls
-        graphs_are_gone = not self._graphs  # asked first: if so, `collect` below closes all of the driver's graphs
+        graphs_are_gone = not self._graphs  # asked first: if so, `collect` below closes the last of these graphs
         for device in self._devices.values():
             device.collect()
         self._give_up(CollectiveError("this communicator was closed"), waits=graphs_are_gone)

@@ -1,7 +1,8 @@
 """The meaning of collectives, in NumPy: a rank's result from all operands.
 
-Engines of host memory compute by it; NCCL has its own. The operands are added up in the order of their ranks, so that
-every rank has the same bits, whichever rank came first. 16-bit and 8-bit floats are added up in f32 and rounded once.
+The engines of the CPU and of simulated devices compute by these functions; NCCL has its own. The operands are added up
+in the order of their ranks, so that every rank has the same bits, whichever rank came first. 16-bit and 8-bit floats are
+added up in f32 and rounded once.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
     "max": np.maximum,
     "avg": np.add,
 }
-"""Reductions by name. `min` and `max` of a NaN are NaN, as in NumPy. For `avg`, `_reduced` divides the sum."""
+"""Reductions by name. `min` and `max` of a NaN are NaN, as in NumPy. `avg` is a sum, which `_reduced` then divides."""
 
 
 def why_unsupported(dtype: np.dtype[Any], op: str) -> str:
