@@ -382,8 +382,8 @@ def zip(*ops: DeviceOp[T] | T) -> DeviceOp[tuple[T, ...]]: ...
 def zip(*ops: Any) -> DeviceOp[Any]:
     """Run operations from left to right on one stream; yield the tuple of results.
 
-    There may be any number of arguments; one gives a 1-tuple. An argument that is no operation
-    stands for `value(argument)`.
+    There may be any number of arguments; one gives a 1-tuple. An argument that is no operation stands for
+    `value(argument)`.
 
     Raises:
         OwnershipError: one of the operations was used before.
@@ -426,7 +426,7 @@ class _WithContext(DeviceOp[T]):
 def with_context(function: Callable[[ExecutionContext], DeviceOp[T]]) -> DeviceOp[T]:
     """An operation that `function` builds from the context: the stream and the device.
 
-    It is called when the operation runs.
+    The function is called when the operation runs.
 
     >>> from cuda_async import Device
     >>> with_context(lambda context: value(context.device.kind)).sync_on(Device.host().new_stream())

@@ -1,8 +1,8 @@
 """The meaning of collectives, in NumPy: a rank's result from all operands.
 
 The engines of the CPU and of simulated devices compute by these functions; NCCL has its own. The operands are added up
-in the order of their ranks, so that every rank has the same bits, whichever rank came first. 16-bit and 8-bit floats are
-added up in f32 and rounded once.
+in the order of their ranks, so that every rank has the same bits, whichever rank came first. Floats of 16 and 8 bits
+are added up in f32 and rounded once.
 """
 
 from __future__ import annotations
