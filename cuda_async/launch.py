@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import operator
 import struct
 from collections.abc import Callable
@@ -416,10 +417,11 @@ def _packed(number: Any, dtype: Any, declared: str | None, where: str) -> bytes:
         declared: the parameter's PTX type; None where unknown.
         where: the kernel and the parameter, for errors.
     """
+    is_ctypes = isinstance(number, ctypes._SimpleCData)  # pyright: ignore[reportPrivateUsage]
+    plain: Any = cast("Any", number).value if is_ctypes else number
     if dtype is not None:
-        return _typed(number, getattr(dtype, "numpy", dtype), declared, where)
-    if isinstance(number, ctypes._SimpleCData):  # pyright: ignore[reportPrivateUsage]
-        plain: Any = cast("Any", number).value
+        return _typed(plain, getattr(dtype, "numpy", dtype), declared, where)
+    if is_ctypes:
         _check_kind("f" if isinstance(plain, float) else "i", declared, where, plain)
         return bytes(cast("Any", number))
     if not isinstance(number, bool | int | float):
@@ -452,17 +454,28 @@ def _declared(number: float, declared: str, where: str) -> bytes:
 def _typed(number: Any, dtype: Any, declared: str | None, where: str) -> bytes:
     import numpy as np
 
+    if number is None or isinstance(number, str | bytes):  # NumPy makes floats of them
+        raise LaunchError(f"{where}: expected a number, a partition or a tensor, got {type(number).__name__}")
     try:
-        array = np.asarray(number, dtype=dtype)
+        with np.errstate(over="ignore"):  # an error follows
+            array = np.asarray(number, dtype=dtype)
     except (OverflowError, ValueError, TypeError):
         raise LaunchError(f"{where}: {np.dtype(dtype)} does not hold {as_text(number)}") from None
     if array.ndim:
         raise LaunchError(f"{where}: expected one number, got an array of shape {array.shape}")
     is_integer = array.dtype.kind in "biu"
-    if is_integer and array.item() != number:  # NumPy cuts off fractions, and wraps its own integers
+    # NumPy cuts off fractions, and wraps its own integers.
+    if array.item() != number if is_integer else _overflows(array, number):
         raise LaunchError(f"{where}: {array.dtype} does not hold {as_text(number)}")
     _check_kind("i" if is_integer else "f", declared, where, number)
     return array.tobytes()
+
+
+def _overflows(array: Any, number: Any) -> bool:
+    """Whether a finite number is infinite in a float type, or NaN in one without infinity."""
+    # Kind V without fields: bf16 and smaller floats. Complex numbers and structs have several parts.
+    is_float = array.dtype.kind == "f" or (array.dtype.kind == "V" and array.dtype.type.__name__ != "void")
+    return is_float and math.isfinite(number) and not math.isfinite(array.item())
 
 
 def _check_kind(kind: str, declared: str | None, where: str, number: object) -> None:
