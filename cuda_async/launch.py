@@ -472,7 +472,7 @@ def _typed(number: Any, dtype: Any, declared: str | None, where: str) -> bytes:
 
 
 def _overflows(array: Any, number: Any) -> bool:
-    """Whether a finite number is infinite in a float type, or NaN in one without infinity."""
+    """Whether a float type makes infinity of a finite number, or NaN if it has none."""
     # Kind V without fields: bf16 and smaller floats. Complex numbers and structs have several parts.
     is_float = array.dtype.kind == "f" or (array.dtype.kind == "V" and array.dtype.type.__name__ != "void")
     return is_float and math.isfinite(number) and not math.isfinite(array.item())
