@@ -7,7 +7,7 @@ Lazy operations, streams, awaitable results.
     op = value(20).map(lambda x: x + 1).then(lambda x: value(2 * x))     # nothing has run
     op.sync()                                                            # 42; or: await op
 
-See `op.py` for how to write an operation, `policy.py` for who chooses the stream and who waits.
+See `op.py` for how to write an operation, `core/policy.py` for who chooses the stream and who waits.
 """
 
 import sys
@@ -149,7 +149,7 @@ __all__ = (
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> NoReturn:
-        # Protocols, and imports of modules, look for names that are not there.
+        # Protocols and imports look for underscored names that are not there: they need no remedy.
         remedy = "" if name.startswith("_") else _remedy_for(name, __all__)
         words = f"module 'cuda_async' has no attribute {name!r}{remedy}"
         raise AttributeError(words, name=name, obj=sys.modules[__name__])

@@ -1,8 +1,8 @@
 """Errors of the project as IPython shows them: the user's lines and the message.
 
 They have at most 15 lines in all. IPython asks an exception for `_render_traceback_`. Everywhere else tracebacks are
-complete, but for errors that show the place themselves (`errors.outer_frames`); in a notebook
-`traceback.print_exception(error)` shows the complete one.
+complete, except of errors that show the place themselves (`errors.outer_frames`). In a notebook
+`traceback.print_exception(error)` shows the complete traceback.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ("MAX_LINES", "brief")
 
 MAX_LINES = 15
 _MAX_FRAMES = 3  # frames of the user's code that are shown, the innermost ones
-_TAIL = 2  # lines shown of the end of a message that is cut: the remedy, and the operations that were submitted
+_TAIL = 2  # last lines that are shown of a message that is cut: the remedy, and the operations that were submitted
 _WIDTH = 100  # characters of a line; the narrower of the usual notebook pages shows some 105
 
 
@@ -35,7 +35,7 @@ def brief(error: BaseException) -> list[str]:
         place = [site, *([f"    {text}"] if text else [])]
         # Errors in kernels show the place themselves: a line `site, ...`, and the source with a caret.
         shown = any(line.strip().startswith(f"{site},") for line in message)
-        # The place just added comes again where a line calls a lambda that stands in the same line.
+        # A place comes twice in a row where a line calls a lambda that stands in the same line.
         if not shown and lines[-len(place) :] != place:
             lines += place
     left = MAX_LINES - len(lines)

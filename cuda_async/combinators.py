@@ -1,6 +1,6 @@
 """Operations made of operations: value, then, map, inspect, zip, first, last.
 
-Each runs its parts on its own stream, from left to right, and stops at the first error. Users' functions are
+Each runs its parts on one stream, its own, from left to right, and stops at the first error. Users' functions are
 called at submission, with handles. Operations with several consumers are in `shared.py`.
 """
 
@@ -77,12 +77,12 @@ class _Step(DeviceOp[U]):
     is_step = True
 
     plain: ClassVar[bool] = False
-    """Whether it calls no function of the user's."""
+    """Whether the step calls no function that the user wrote."""
 
     def __init__(self, parent: DeviceOp[Any], frames: int = 3) -> None:
-        # Between this frame and the user's are mostly `__init__` of the subclass and the method of `DeviceOp`.
+        # Three frames up from this one, mostly: `__init__` of the subclass, the method of `DeviceOp`, the user's line.
         place = site_of(sys._getframe(frames))  # pyright: ignore[reportPrivateUsage]
-        parent.claim(place)  # first: where it raises, no operation was made that would warn of not having run
+        parent.claim(place)  # first: if it raises, no operation exists yet that would warn of not having run
         self.parent = parent
         super().__init__(place)
 
@@ -103,7 +103,7 @@ class _Step(DeviceOp[U]):
         steps: list[_Step[Any]] = [self]
         parent = self.parent
         while isinstance(parent, _Step):
-            parent.begin(composed=True)  # the context does so for the others; a step has no leases to be adopted
+            parent.begin(composed=True)  # the context begins what is yielded to it; a step has no leases to adopt
             steps.append(parent)
             parent = parent.parent
         result: Any = yield parent
@@ -113,7 +113,7 @@ class _Step(DeviceOp[U]):
                 if isinstance(step, Then):
                     result = yield cast("DeviceOp[Any]", result)
             except BaseException:
-                if step is not self:  # the context adds this one
+                if step is not self:  # the context adds `self`
                     context.run.trail.append(step)
                 raise
         return result
@@ -146,7 +146,7 @@ class _Step(DeviceOp[U]):
         return op.written()
 
     def transform(self, result: Any) -> Any:
-        """This step's result, of its parent's; for `Then`, the operation that yields it."""
+        """This step's result from its parent's; for `Then`, the operation that yields it."""
         raise NotImplementedError
 
 
@@ -232,7 +232,7 @@ def _value_of(mapped: Any) -> Any:
 
 
 _MAX_VALUE_TYPES = 256
-"""Types of results that are remembered, since to ask an ABC takes longer than most functions of results."""
+"""Types that `_value_types` remembers: `isinstance` of an ABC takes longer than most functions given to `map`."""
 
 _value_types: set[type] = set()
 """Types that are neither coroutines nor operations."""
@@ -251,7 +251,7 @@ class Forwarded(_Step[U]):
     plain = True
 
     def __init__(self, parent: DeviceOp[Any], method: str, *arguments: Any) -> None:
-        super().__init__(parent, 4)  # the fourth is `_forwarded` of `extension.py`
+        super().__init__(parent, 4)  # one frame more: `_forwarded` of `extension.py`
         self.method = method
         self.arguments = arguments
 
@@ -307,7 +307,7 @@ class Select(_Step[U]):
     """One element of the tuple that the parent yields.
 
     Attributes:
-        index: which one; negative counts from the end.
+        index: the element's index; a negative one counts from the end.
     """
 
     __slots__ = ("index",)
@@ -344,7 +344,7 @@ class Zip(DeviceOp[tuple[Any, ...]]):
             try:
                 part.claim()
             except BaseException:
-                for claimed in parts[:done]:  # no other operation has them now: their arguments have to be free
+                for claimed in parts[:done]:  # no operation has these now, so that their arguments must be free
                     claimed.discard()
                 raise
         self._parts = parts
@@ -382,7 +382,8 @@ def zip(*ops: DeviceOp[T] | T) -> DeviceOp[tuple[T, ...]]: ...
 def zip(*ops: Any) -> DeviceOp[Any]:
     """Run operations from left to right on one stream; yield the tuple of results.
 
-    There may be any number of arguments; one gives a 1-tuple. An argument that is no operation counts as `value` of it.
+    There may be any number of arguments; one gives a 1-tuple. An argument that is no operation stands for
+    `value(argument)`.
 
     Raises:
         OwnershipError: one of the operations was used before.
@@ -423,7 +424,9 @@ class _WithContext(DeviceOp[T]):
 
 
 def with_context(function: Callable[[ExecutionContext], DeviceOp[T]]) -> DeviceOp[T]:
-    """An operation that `function` builds when it runs, from its stream and device.
+    """An operation that `function` builds from the context: the stream and the device.
+
+    The function is called when the operation runs.
 
     >>> from cuda_async import Device
     >>> with_context(lambda context: value(context.device.kind)).sync_on(Device.host().new_stream())

@@ -14,7 +14,7 @@ Each is a thin wrapper of today's name:
 | `device_operation(x)` | `value(x)` |
 | `stream_operation(f)` | `with_context(f)` |
 
-The methods are on every `DeviceOp`. What tensors had then is in `cutile.host.compat`.
+The methods are on every `DeviceOp`. The old methods of tensors are in `cutile.host.compat`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ U = TypeVar("U")
 
 
 def __getattr__(name: str) -> Any:
-    if name == "DeviceOperation":  # late: `op.py` takes its old methods from here
+    if name == "DeviceOperation":  # imported late: `op.py` imports this module
         from cuda_async.op import DeviceOp
 
         return DeviceOp

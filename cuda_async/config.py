@@ -1,7 +1,9 @@
 """Every `CUDA_ASYNC_*` environment variable, read once into one frozen record.
 
+The defaults are in brackets.
+
     CUDA_ASYNC_DEVICE           default device: `cpu`, `cuda` or `cuda:1`   (best one found)
-    CUDA_ASYNC_WORKERS          worker threads of the host driver           (cores this process may use)
+    CUDA_ASYNC_WORKERS          worker threads of the host driver           (cores this process may use, at least 2)
     CUDA_ASYNC_SPIN_BUDGET_US   longest spin before an await suspends       (20)
     CUDA_ASYNC_POOL_BYTES       freed memory a pool keeps for reuse         (unset: the driver's choice)
     CUDA_ASYNC_EXIT_LIMIT_S     longest wait for running work at exit       (5)
@@ -26,7 +28,7 @@ __all__ = ("Config", "Process", "config", "leave_multicast_off", "process_of_lau
 
 
 def usable_cores() -> int:
-    """The number of cores that this process may use, by its affinity if there is one."""
+    """The number of cores that this process may use; by its affinity, if it has one."""
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
     return max(1, os.cpu_count() or 1)
@@ -34,7 +36,7 @@ def usable_cores() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The settings of this process; the module says what each is and its variable."""
+    """The settings of this process; the module's docstring describes each variable."""
 
     device: str | None
     workers: int
@@ -76,16 +78,16 @@ def config() -> Config:
     """Return the settings, read from the environment at the first call.
 
     Raises:
-        ValueError: a variable holds something other than a number in its range, or than 0 or 1.
+        ValueError: a variable is no number in its range, or a switch is neither 0 nor 1.
     """
     pool = _whole("CUDA_ASYNC_POOL_BYTES", -1, -1)  # -1: the driver's choice
     return Config(
         device=os.environ.get("CUDA_ASYNC_DEVICE") or None,
-        # Two at least unless the user says 1: two streams then make progress at once even on one core.
+        # At least two by default: two streams then make progress at the same time, even on one core.
         workers=_whole("CUDA_ASYNC_WORKERS", max(2, usable_cores()), 1),
         spin_budget_us=_number("CUDA_ASYNC_SPIN_BUDGET_US", 20, 0),
         pool_bytes=None if pool < 0 else pool,
-        exit_limit_s=min(_number("CUDA_ASYNC_EXIT_LIMIT_S", 5, 0), threading.TIMEOUT_MAX),  # joins take no more
+        exit_limit_s=min(_number("CUDA_ASYNC_EXIT_LIMIT_S", 5, 0), threading.TIMEOUT_MAX),  # `join` takes no longer one
         check=_switch("CUDA_ASYNC_CHECK"),
     )
 
@@ -128,7 +130,7 @@ def process_of_launcher() -> Process:
         ValueError: one of the variables is missing, or is no number.
     """
     unique_id = os.environ.get("CUDA_ASYNC_UNIQUE_ID", "")
-    # A unique id tells where the ranks meet: host and port are needed only without one.
+    # A unique id says where the ranks meet. Host and port are needed only without one.
     names = ("RANK", "WORLD_SIZE") if unique_id else ("RANK", "WORLD_SIZE", "MASTER_PORT", "MASTER_ADDR")
     for name in names:
         text = os.environ.get(name, "")

@@ -86,7 +86,7 @@ OpT = TypeVar("OpT")
 
 
 def _single(op: OpT, method: str) -> OpT:
-    """Return `op`, or refuse it: a tuple, which it may yield, has no such methods.
+    """Return `op`, or refuse it if it yields a tuple, which has no such methods.
 
     Raises:
         TypeError: `op` yields a tuple.
@@ -111,7 +111,7 @@ def _forwarded(op: Any, method: str, *arguments: Any) -> DeviceOp[Any]:
 def combinators() -> Any:
     """The module `combinators`, which imports this one.
 
-    It is found once, since an import takes longer than to make a step.
+    It is looked up once: an import statement takes longer than making a step.
     """
     from cuda_async import combinators
 

@@ -1,7 +1,7 @@
 """Remedies for names of other libraries, and for operations used as results.
 
-An example of the latter is `api.zeros((3,)).shape`, where `.sync()` was forgotten. Type checkers do not see these
-methods, so that they refuse the same lines. An operation equals only itself.
+An example of the latter is `api.zeros((3,)).shape`, where `.sync()` was forgotten. Type checkers do not see the
+methods of `NotItsResult`, and so refuse the same lines. An operation equals only itself.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ RUNTIME: dict[str, str] = {
         }.items()
     },
 }
-"""What to write for a name of another library's runtime, by that name."""
+"""Words for the end of an error, by a name of another library's runtime: what to write instead."""
 
 
 def remedy_for(name: str, public: Iterable[str]) -> str:
@@ -99,7 +99,7 @@ def _words_for(op: Any) -> str:
 
 
 def _refusal(what: str, more: str = "") -> Callable[..., NoReturn]:
-    """Make a method that raises: the message is `what`, the remedy, and `more`."""
+    """A method that raises: the message is `what`, the remedy, and `more`."""
 
     def refuse(op: Any, *_: object, **__: object) -> NoReturn:
         raise ArgumentTypeError(f"{_words_for(op)} {what}{_RUN_IT}{more}")

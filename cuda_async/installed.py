@@ -23,7 +23,7 @@ def install_command(extra: str = "", *, package: Path | None = None) -> str:
         >>> install_command("cuda", package=Path("/nowhere/site-packages/cuda_async"))
         "pip install 'cutile[cuda]'"
     """
-    import importlib.metadata  # here: it takes 20 ms with its own imports, which only a message should cost
+    import importlib.metadata  # here: it takes 20 ms with its own imports, for which only a message may wait
 
     root = (package or Path(__file__).parent).parent
     extras = f"[{extra}]" if extra else ""

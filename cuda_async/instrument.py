@@ -9,9 +9,9 @@ They cost nothing while none is registered.
     with instrumented(Log()):
         op.sync()
 
-Instruments are told of whole operations: those that `sync`, `await` or `graph.update` run, with all their parts. They
-are told of a graph's launches, not of its recording, in which nothing runs. They are not told of bound launches, which
-are one driver call each.
+Instruments are told of whole operations, which `sync`, `await` or `graph.update` run with all their parts. They are
+told of a graph's launches, not of its recording, in which nothing runs. They are not told of bound launches, each of
+which is one driver call.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Instrument:
         """Called once all is enqueued, or `error` has stopped that, on the same thread."""
 
     def after_complete(self, operation: ObservedOperation, error: BaseException | None) -> None:
-        """Called when the device is done, before waiters wake, on the thread that noticed."""
+        """Called when the device is done, before waiters wake, on the thread that sees it."""
 
 
 _registered: tuple[Instrument, ...] = ()  # replaced as a whole, so that reading it needs no lock
@@ -107,7 +107,7 @@ def add_instrument(instrument: Instrument) -> None:
 
 
 def _add(instrument: Instrument) -> bool:
-    """Register an instrument. Whether it was not registered before."""
+    """Register an instrument; return whether it was not registered before."""
     with _lock:
         if any(other is instrument for other in _registered):  # by identity: a user's class may define `==`
             return False
@@ -124,7 +124,7 @@ def remove_instrument(instrument: Instrument) -> None:
 def _register(instruments: tuple[Instrument, ...]) -> None:
     global _registered
     _registered = instruments
-    set_observer(_Told if instruments else None)  # without one, a run pays for a look at a variable alone
+    set_observer(_Told if instruments else None)  # without an observer, a run only reads a variable
 
 
 @contextmanager
@@ -158,11 +158,11 @@ class _Told:
         self._tell(lambda instrument: instrument.before_enqueue(self._operation))
 
     def enqueued(self, error: BaseException | None) -> None:
-        """It was enqueued."""
+        """Tell that it was enqueued."""
         self._tell(lambda instrument: instrument.after_enqueue(self._operation, error))
 
     def completed(self, error: BaseException | None) -> None:
-        """The device is done with it."""
+        """Tell that the device is done with it."""
         self._tell(lambda instrument: instrument.after_complete(self._operation, error))
 
     def _tell(self, call: Callable[[Instrument], None]) -> None:
@@ -170,7 +170,7 @@ class _Told:
             try:
                 call(instrument)
             except Exception:
-                import logging  # here, since importing it takes longer than most launches
+                import logging  # here: importing it takes longer than most launches
 
                 remove_instrument(instrument)
                 logging.getLogger("cuda_async").exception("the instrument %r raised and was removed", instrument)

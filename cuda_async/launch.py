@@ -1,19 +1,20 @@
 """Raw GPU kernels as operations: `AsyncKernelLaunch` and its `LaunchConfig`.
 
-    op = AsyncKernelLaunch(function)                       # function: see module.py
+    op = AsyncKernelLaunch(function)                       # a kernel of a loaded module: core/module.py
     op.push_arg(np.uint32(n)).push_arg(2.0)
-    op.push_output(y.partition(256)).push_input(x)         # pointers, lent and ordered
+    op.push_output(y.partition(256)).push_input(x)         # pointers; the memory is lent to the launch
     op.set_launch_config(LaunchConfig(grid_dim=(n // 256, 1, 1), block_dim=(256, 1, 1)))
     await op
 
-Parameters are given one by one, in the kernel's order; each is checked against the size that the driver reports and,
-for code that came as PTX text, against its declared type. For kernels written for `cutile`, call them instead.
+Parameters are given one by one, in the kernel's order. Each is checked against the size that the driver reports, and
+against its declared type if the code came as PTX text. Kernels written for `cutile` need none of this: call them.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import operator
 import struct
 from collections.abc import Callable
@@ -86,7 +87,7 @@ def _extents(name: str, extents: Any) -> Extents:
 
 
 class _View(Protocol):
-    """Elements in memory. Strides count elements; the byte range is in the storage."""
+    """Elements in memory. `strides` count elements; `byte_range` is in the storage."""
 
     @property
     def storage(self) -> Storage: ...
@@ -111,21 +112,21 @@ class _Tiled(Protocol):
 
 @runtime_checkable
 class _Readable(Protocol):
-    """What kernels of `cutile` take to read."""
+    """An argument that kernels of `cutile` read: a tensor."""
 
     def __kernel_input__(self) -> _View: ...
 
 
 @runtime_checkable
 class _Partitioned(Protocol):
-    """What kernels of `cutile` take to write: a partition."""
+    """An argument that kernels of `cutile` write: a partition."""
 
     def __kernel_output__(self) -> _Tiled: ...
 
 
 @runtime_checkable
 class _Writable(Protocol):
-    """What copies write: a tensor, or `tensor.mut`."""
+    """The destination of a copy: a tensor, or `tensor.mut`."""
 
     def __kernel_destination__(self) -> _View: ...
 
@@ -134,9 +135,9 @@ Push = TypeVar("Push", bound=Callable[..., Any])
 
 
 def _building(push: Push) -> Push:
-    """Discard the operation where a `push_*` method fails: it then holds nothing.
+    """Have a `push_*` method discard the operation if it raises.
 
-    A discarded operation does not warn that it was never run.
+    The arguments are free then, and the operation does not warn that it was never run.
     """
 
     @functools.wraps(push)
@@ -162,7 +163,7 @@ class AsyncKernelLaunch(DeviceOp[None]):
         function: a kernel of a loaded module.
 
     Raises:
-        TypeError: `function` is none.
+        TypeError: `function` is no `Function`.
 
     Example (a function of Python stands for the kernel, and a simulated device for the GPU):
         >>> import ctypes
@@ -205,8 +206,8 @@ class AsyncKernelLaunch(DeviceOp[None]):
     def push_arg(self, argument: Any, dtype: Any = None) -> AsyncKernelLaunch:
         """Append a number, or the parameters of a partition or tensor.
 
-        A partition appends its pointer, then shape, strides, tile shape and tile strides, each extent an i32; it is
-        lent to be written. A tensor appends what `push_arg_arc` does.
+        A partition appends its pointer, then its shape, strides, tile shape and tile strides, each number as an i32.
+        It is lent to be written. A tensor appends the same parameters as by `push_arg_arc`.
 
         Args:
             argument: a NumPy or ctypes scalar, which brings its type; a Python number where the type is known, from
@@ -221,6 +222,7 @@ class AsyncKernelLaunch(DeviceOp[None]):
         if isinstance(argument, _Partitioned):
             tiled = argument.__kernel_output__()
             self._lend("partition", argument, tiled.view, write=True)
+            # The strides come twice: elements of a tile are as far apart as those of the whole.
             return self._pointer(tiled.view.address)._extents(
                 *tiled.view.shape, *tiled.view.strides, *tiled.tile, *tiled.view.strides
             )
@@ -248,7 +250,7 @@ class AsyncKernelLaunch(DeviceOp[None]):
     def push_input(self, tensor: Any) -> AsyncKernelLaunch:
         """Append the pointer to a tensor, or to a `Storage`, that the kernel reads.
 
-        It is lent and ordered.
+        It is lent to the launch, which is ordered behind earlier writes of it.
 
         Raises as `push_arg_arc`.
         """
@@ -260,7 +262,8 @@ class AsyncKernelLaunch(DeviceOp[None]):
     def push_output(self, tensor: Any) -> AsyncKernelLaunch:
         """Append the pointer to memory that the kernel writes.
 
-        The memory is a partition's, a tensor's, `view.mut`'s or a `Storage`. It is lent and ordered.
+        The memory is that of a partition, of a tensor, of `view.mut`, or a `Storage`. It is lent to the launch, which
+        is ordered behind earlier uses of it.
 
         Raises as `push_arg_arc`.
         """
@@ -282,7 +285,8 @@ class AsyncKernelLaunch(DeviceOp[None]):
         Unsafe: nothing holds the memory, and nothing orders the launch behind other users of the memory.
 
         Raises:
-            LaunchError: the kernel has no such parameter, or it is no pointer; or the address has not 64 bits.
+            LaunchError: the kernel has no such parameter, or that one is no pointer; or the address does not fit in 64
+                bits.
         """
         return self._pointer(operator.index(address))
 
@@ -392,7 +396,7 @@ class AsyncKernelLaunch(DeviceOp[None]):
             storage.use(context.stream, write=write)
         if config.shared_mem_bytes:
             function.driver.allow_shared(config.shared_mem_bytes)
-        # The driver copies the parameters at the launch: these may go when this returns.
+        # The driver copies the parameters at the launch: the buffers may be freed when this function returns.
         buffers = [ctypes.create_string_buffer(packed, len(packed)) for packed in self._arguments]
         pointers = (ctypes.c_void_p * len(buffers))(*(ctypes.addressof(buffer) for buffer in buffers))
         context.stream.launch_function(
@@ -413,10 +417,11 @@ def _packed(number: Any, dtype: Any, declared: str | None, where: str) -> bytes:
         declared: the parameter's PTX type; None where unknown.
         where: the kernel and the parameter, for errors.
     """
+    is_ctypes = isinstance(number, ctypes._SimpleCData)  # pyright: ignore[reportPrivateUsage]
+    plain: Any = cast("Any", number).value if is_ctypes else number
     if dtype is not None:
-        return _typed(number, getattr(dtype, "numpy", dtype), declared, where)
-    if isinstance(number, ctypes._SimpleCData):  # pyright: ignore[reportPrivateUsage]
-        plain: Any = cast("Any", number).value
+        return _typed(plain, getattr(dtype, "numpy", dtype), declared, where)
+    if is_ctypes:
         _check_kind("f" if isinstance(plain, float) else "i", declared, where, plain)
         return bytes(cast("Any", number))
     if not isinstance(number, bool | int | float):
@@ -449,17 +454,28 @@ def _declared(number: float, declared: str, where: str) -> bytes:
 def _typed(number: Any, dtype: Any, declared: str | None, where: str) -> bytes:
     import numpy as np
 
+    if number is None or isinstance(number, str | bytes):  # NumPy makes floats of them
+        raise LaunchError(f"{where}: expected a number, a partition or a tensor, got {type(number).__name__}")
     try:
-        array = np.asarray(number, dtype=dtype)
+        with np.errstate(over="ignore"):  # an error follows
+            array = np.asarray(number, dtype=dtype)
     except (OverflowError, ValueError, TypeError):
         raise LaunchError(f"{where}: {np.dtype(dtype)} does not hold {as_text(number)}") from None
     if array.ndim:
         raise LaunchError(f"{where}: expected one number, got an array of shape {array.shape}")
     is_integer = array.dtype.kind in "biu"
-    if is_integer and array.item() != number:  # NumPy cuts off fractions, and wraps its own integers
+    # NumPy cuts off fractions, and wraps its own integers.
+    if array.item() != number if is_integer else _overflows(array, number):
         raise LaunchError(f"{where}: {array.dtype} does not hold {as_text(number)}")
     _check_kind("i" if is_integer else "f", declared, where, number)
     return array.tobytes()
+
+
+def _overflows(array: Any, number: Any) -> bool:
+    """Whether a float type makes infinity of a finite number, or NaN if it has none."""
+    # Kind V without fields: bf16 and smaller floats. Complex numbers and structs have several parts.
+    is_float = array.dtype.kind == "f" or (array.dtype.kind == "V" and array.dtype.type.__name__ != "void")
+    return is_float and math.isfinite(number) and not math.isfinite(array.item())
 
 
 def _check_kind(kind: str, declared: str | None, where: str, number: object) -> None:

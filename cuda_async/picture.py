@@ -2,10 +2,11 @@
 
 `Picture.text` draws them as text, `svg.py` as SVG.
 
-    Picture("then, built", nodes)        # nodes in the order in which they run; each names those it follows
+    Picture("then, built", nodes)        # nodes in the order in which they run; each names the nodes it follows
 
 Nothing is run for a picture. So operations that exist only at run time, such as those that functions given to `then`
-return, are not in it. Of a large composition the nodes nearest to the result are drawn, and one node counts the others.
+return, are not in it. If a composition is large, the nodes nearest to the result are drawn, and one more node counts
+the others.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ __all__ = ("Node", "Picture", "expression", "picture_of_op", "picture_of_steps")
 LIMIT = 60
 """Nodes drawn by default; one more stands for the others."""
 
-_EXPRESSION_LIMIT = 12  # names in an expression, and sources written of one operation
+_EXPRESSION_LIMIT = 12  # names in an expression; also sources of one operation in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Node:
         detail: its arguments, or the function that it calls; may be empty.
         site: the file and line that made it; may be empty.
         sources: indices of the nodes before it that it follows.
-        has_effects: whether it does work of its own, and does not only combine other operations.
+        has_effects: whether it does work of its own, beyond combining other operations.
     """
 
     label: str
@@ -98,7 +99,7 @@ def picture_of_op(op: Operation[Any], limit: int = LIMIT) -> Picture:
     nodes: list[Node] = []
     numbers: dict[int, int] = {}
     if len(near) < (total := _count(op)):
-        nodes.append(Node(f"… {total - len(near):,} more", "", "", ()))  # node 0, the source of those at the border
+        nodes.append(Node(f"… {total - len(near):,} more", "", "", ()))  # node 0, a source of the nodes at the border
     # Post-order without recursion: a chain may have ten thousand links.
     stack: list[tuple[Operation[Any], bool]] = [(op, False)]
     while stack:

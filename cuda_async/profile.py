@@ -37,7 +37,7 @@ class NvtxRanges(Instrument):
     def __init__(self, nvtx: Any = None) -> None:
         self._nvtx: Any = _import_nvtx() if nvtx is None else nvtx
         self._open: dict[int, Any] = {}  # ranges until the device is done, by the operation's number
-        self._pushed: set[int] = set()  # numbers of operations that are being enqueued
+        self._pushed: set[int] = set()  # numbers of operations whose range `enqueue ...` is open
         self._lock = new_lock()
 
     def before_enqueue(self, operation: ObservedOperation) -> None:

@@ -1,7 +1,7 @@
 """Captures: the stream that records, and the storages that the recorded work uses.
 
 A stream with a recorder captures instead of running. While it records, nothing runs, and nothing is
-ordered: each launch of the graph orders itself behind the other users of its storages.
+ordered: each launch of the graph is ordered behind the other users of its storages.
 
 Uses are ordered by whole storages, but the graph's lease is on the bytes that were lent to each
 operation. An operation may use a part of a storage, and for memory of other libraries one storage
@@ -41,7 +41,7 @@ class Step:
     Attributes:
         label: its name.
         site: the line that made it.
-        uses: by the `id` of each storage that it uses: whether it writes it.
+        uses: the storages that it uses, by `id`; True for a storage that it writes.
     """
 
     label: str
@@ -99,7 +99,7 @@ class Recorder:
         use = self._uses.get(id(storage))
         self._uses[id(storage)] = (storage, write or (use is not None and use[1]))
         for start, stop in lent or self._lent(storage):
-            # Leased to be read, even where the graph writes: others may read its operands between launches.
+            # Leased to be read, even if the graph writes: others may read its operands between launches.
             self._operands[id(storage), start, stop] = Use("an operand of the graph", storage, False, start, stop)
         if self._running:
             op, step = self._running[-1]
@@ -112,7 +112,7 @@ class Recorder:
     def _lent(self, storage: Storage) -> list[Span]:
         """The byte ranges of a storage that were lent to the running operations.
 
-        All of it, where nothing of it was lent to them.
+        The whole storage if nothing of it was lent to them.
         """
         uses = [use for op, _ in self._running for lease in op.leases for use in lease.uses]
         return [(start, stop) for _, lent, _, start, stop in uses if lent is storage] or [(0, None)]
@@ -124,7 +124,7 @@ class Recorder:
         """
         workspace = self._workspace
         if workspace is None or workspace.nbytes < nbytes:
-            # `_uses` keeps a smaller one, which launches recorded before still use.
+            # `_uses` keeps the smaller one, which launches that were recorded before use.
             workspace = self._workspace = workspace_of_graph(self.home, nbytes)
         self.note(workspace, write=True)
         return workspace
@@ -159,8 +159,8 @@ class Handle:
 
     Attributes:
         driver: the graph.
-        meets: what communicators made for its collectives. These objects end behind `__del__`, so that a communicator
-            with none of them left knows: all its graphs are among what `Device.collect` closes.
+        meets: objects that communicators made for its collectives. They end behind `__del__`. So a communicator with
+            none of them left knows that `Device.collect` closes all graphs with its collectives.
     """
 
     __slots__ = ("_device", "driver", "meets")
@@ -189,16 +189,17 @@ class Recording:
 
     def begin(self) -> None:
         """Start recording."""
-        self.stream.device.collect()  # first, since the driver unloads modules then, which graphs among it may use
+        # First: `begin_run` lets the driver unload modules, which graphs that are to be closed here may use.
+        self.stream.device.collect()
         self.stream.driver.begin_run()
-        self._begun = self._capturing = True  # before the call: Ctrl-C may come when the driver captures already
+        self._begun = self._capturing = True  # before the call: when Ctrl-C comes, the driver may capture already
         self.stream.driver.begin_capture()
 
     def end(self, failure: BaseException | None) -> Handle:
         """Stop recording, and return the graph, ready for launches.
 
         Args:
-            failure: the operation's error, which is raised; it goes before an error of the capture that it led to.
+            failure: the operation's error, which is raised. It may have led to an error of the capture, which is not.
 
         Raises:
             DriverError: the capture failed.
@@ -217,7 +218,7 @@ class Recording:
             handle.driver.instantiate()
             handle.driver.upload(self.recorder.home.driver)
         finally:
-            failure = None  # its frames hold this one
+            failure = None  # its traceback holds this frame: a cycle
             self.abort()
         return handle
 

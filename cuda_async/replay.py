@@ -20,9 +20,7 @@ T = TypeVar("T")
 
 
 class Held(NamedTuple):
-    """Objects that a launch needs until the device is done.
-
-    Also where the graph is closed before.
+    """Objects that a launch needs until it is done, even if the graph is closed.
 
     Attributes:
         handle: the driver's graph; None once the graph is closed.
@@ -124,11 +122,11 @@ class GraphLaunch(DeviceOp[None]):
 
     def execute(self, context: ExecutionContext) -> None:
         self._enqueue(context.stream)
-        context.keep(self._held)  # until the device is done: the graph may be closed before
+        context.keep(self._held)  # until the device is done: the graph may be closed before that
         context.run.written += self.written()
 
     def fast_path(self, *, waited: bool) -> Callable[[Stream], None] | None:
-        # Without a run, this object alone keeps `_held`. It lives until the device is done only where a caller waits.
+        # Without a run, this object alone keeps `_held`. It lives until the device is done only if a caller waits.
         return self._enqueue if waited else None
 
     def _enqueue(self, stream: Stream) -> None:

@@ -101,15 +101,15 @@ class _Once(Generic[T]):
 
     def _execute(self, context: ExecutionContext) -> None:
         run = context.run
-        leases, callbacks, allies = len(run.leases), len(run.callbacks), set(run.allies)
+        first_lease, first_callback, old_allies = len(run.leases), len(run.callbacks), set(run.allies)
         parent, self._parent = self._parent, None
         assert parent is not None
         self._state = _RUNNING
         try:
             self._result = context.execute(parent)
             # Each branch may be the first to complete, and then needs the values that the parent brings to the host.
-            self._callbacks = [_only_once(callback) for callback in run.callbacks[callbacks:]]
-            run.callbacks[callbacks:] = self._callbacks
+            self._callbacks = [_only_once(callback) for callback in run.callbacks[first_callback:]]
+            run.callbacks[first_callback:] = self._callbacks
             if context.stream.recorder is not None:
                 self._recorder = context.stream.recorder  # recorded, not run: there is no end to wait for
             else:
@@ -122,8 +122,8 @@ class _Once(Generic[T]):
         finally:
             self._state = _DONE
             # Leases of a shared operation inside the parent stay with that one, which has consumers of its own.
-            _hand_over(run.leases[leases:], run, self)
-            self._inner = frozenset(run.allies - allies)
+            _hand_over(run.leases[first_lease:], run, self)
+            self._inner = frozenset(run.allies - old_allies)
             run.allies.add(self)
 
     def _join(self, context: ExecutionContext) -> None:
@@ -160,8 +160,8 @@ class _Once(Generic[T]):
     def __del__(self) -> None:
         event = getattr(self, "_event", None)
         if event is not None and self._stream is not None:
-            event.forget()  # a failure's traceback would keep its frames alive
-            self._stream.device.return_event(event)  # waits that are enqueued stay valid when it is recorded again
+            event.forget()  # the traceback of a failure would keep its frames alive
+            self._stream.device.return_event(event)  # enqueued waits stay valid when an event is recorded again
         parent = getattr(self, "_parent", None)
         if parent is not None and not sys.is_finalizing():
             parent.unclaim()  # it never ran: its own finalizer then warns

@@ -30,7 +30,7 @@ Place = tuple[str | CodeType, int]
 """A site; or a code object and the offset of an instruction in it, whose line is looked up only when it is needed."""
 
 _internal = {"cuda_async", "typing"}  # typing: calls of a subscripted generic, as of `Pending[int]()`, pass through it
-_files: dict[str, bool] = {}  # whether a file is internal, by its name: asked for each operation
+_files: dict[str, bool] = {}  # by a file's name, whether it is internal: each operation asks
 
 
 def register_internal_package(name: str) -> None:
@@ -63,12 +63,13 @@ def user_site(instance: object = None) -> Site:
 
 
 def site_of(frame: FrameType) -> Place:
-    """The place of a frame that is most likely the user's; else of the user's nearest.
+    """The place of a frame if it is the user's, else of the nearest outer one that is.
 
-    It is the frame that called a public function.
+    Args:
+        frame: the caller of a public function, most likely the user's.
     """
     code = frame.f_code
-    if _files.get(code.co_filename) is False:  # known to be a user's; of other files `user_site` finds that out
+    if _files.get(code.co_filename) is False:  # known to be a user's; `user_site` finds out whose a new file is
         return (code, frame.f_lasti)
     while _files.get(frame.f_code.co_filename):  # of this package: mostly a frame or two
         outer = frame.f_back
@@ -123,7 +124,7 @@ def cell_of(file: str) -> str:
 
 
 def kept_by_notebook(place: Place) -> str:
-    """A sentence for a message: where a notebook keeps a cell's output; "" elsewhere."""
+    """A sentence of a message: where a notebook keeps a cell's output; "" elsewhere."""
     number = re.search(r"In\s?\[(\d+)\]", cell_of(site_at(place)[0]))
     if number is None:
         return ""

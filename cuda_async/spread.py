@@ -58,7 +58,7 @@ class _Spread(DeviceOp[tuple[Any, ...]]):
             try:
                 part.claim()
             except BaseException:
-                for claimed in parts[:count]:  # nobody else has them now, and what was lent to them has to be free
+                for claimed in parts[:count]:  # no operation has these now, so that their arguments must be free
                     claimed.discard()
                 raise
         self._parts = parts
@@ -74,7 +74,7 @@ class _Spread(DeviceOp[tuple[Any, ...]]):
 
     def execute(self, context: ExecutionContext) -> tuple[Any, ...]:
         refuse_in_capture(context.stream.recorder, "work on several devices")
-        if context.device.kind != self._devices[0].kind:  # no stream waits for another kind's
+        if context.device.kind != self._devices[0].kind:  # a stream cannot wait for a stream of another kind
             raise ContextError(
                 context.device.ordinal,
                 f"spread: operations for {self._devices[0]} were run on {context.device}; run them on a stream of a "
@@ -91,7 +91,7 @@ class _Spread(DeviceOp[tuple[Any, ...]]):
                 finally:
                     branch.driver.end_run()
         except BaseException:
-            # What was enqueued goes on: the run, which holds the memory that it touches, must not end before.
+            # Enqueued work goes on. The run holds the memory that it touches, and so must not end before it.
             for branch in branches:
                 context.keep(branch)
                 with suppress(DeviceError):  # a device that refuses this has failed as a whole
@@ -108,7 +108,7 @@ class _Spread(DeviceOp[tuple[Any, ...]]):
 
 
 def _note_completed(covered: list[tuple[Stream, int]]) -> None:
-    """Note how far branches are done: memory that they used then need not keep them."""
+    """Note how far branches are done: memory that they used need not keep them then."""
     for branch, sequence in covered:
         branch.completed = max(branch.completed, sequence)
 
@@ -116,11 +116,11 @@ def _note_completed(covered: list[tuple[Stream, int]]) -> None:
 def order_behind(later: Stream, earlier: Stream) -> None:
     """Make later work of one stream wait for the work enqueued on another.
 
-    Not by `Stream.follow`, which keeps its event: in a capture that event belongs to the graph.
+    `Stream.follow` would not do: it keeps its event, which belongs to the graph in a capture.
     """
     event = earlier.device.borrow_event()
     try:
         earlier.driver.record(event)
         later.driver.wait_event(event)
     finally:
-        earlier.device.return_event(event)  # a wait that is enqueued stays valid when the event is recorded again
+        earlier.device.return_event(event)  # enqueued waits stay valid when an event is recorded again

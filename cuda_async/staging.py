@@ -4,15 +4,16 @@ The driver copies ordinary (pageable) memory by blocking the caller until the st
 these copies go through page-locked memory. A small upload is a snapshot of its source at submission.
 A large copy is cut into chunks, which workers move to or from page-locked memory in stream order,
 while the device copies another chunk: the caller, which may be an event loop, moves nothing. On the
-CPU both are plain copies in stream order.
+CPU uploads and downloads are plain copies in stream order.
 
     upload(context, storage, source_address, nbytes, keep=array)
     download(context, storage, destination_address, nbytes, keep=array)
     fetch(context, storage, destination_address, nbytes, keep=array)
 
-For the `execute` of an operation. `keep` owns the host memory, and is held until the run completes.
-Until then that memory must not change, nor be read while a download writes it. `fetch` waits, for an
-operation that computes on the host while it is submitted.
+They are called in the `execute` of an operation. `keep` owns the host memory, and is held until the
+run completes. Until then an upload's source must not change, and a download's destination must not be
+used. `fetch` waits for the bytes: it is for operations that compute with them on the host while they
+are submitted.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def upload(
     In a graph the bytes are a constant: those at the time of the capture.
 
     Args:
-        context: of the running operation.
+        context: the context of the running operation.
         storage: written.
         source: address on the host.
         nbytes: number of bytes.
@@ -97,11 +98,11 @@ def upload(
     """
     _check(storage, nbytes, offset)
     storage.use(context.stream, write=True)
-    if is_traced(context.stream):  # nothing will run, so that nothing has to be held
+    if is_traced(context.stream):  # nothing will run, so that nothing needs to be held
         return
     context.keep(keep)
     target = storage.address + offset
-    # What a graph repeats is a snapshot, on the host too: the bytes are copied whole, whatever their number.
+    # A graph repeats a snapshot of the bytes, on the host too: all of them are copied now, however many they are.
     if context.device.kind == "host" and context.stream.recorder is None:
         context.stream.copy(target, source, nbytes)
     elif nbytes > CHUNK_BYTES and context.stream.recorder is None:
@@ -163,7 +164,7 @@ def fetch(
 
     Waits for the stream: the bytes have arrived when this returns. By `download` they arrive at the end of the run, too
     late for an operation that computes with them. `keep` owns the memory there, and is held until the run completes:
-    Ctrl-C ends the wait while workers write.
+    Ctrl-C may end the wait while workers still write.
 
     Raises:
         ArgumentError: the range has no bytes, or lies outside the storage.
@@ -186,7 +187,7 @@ def fetch(
         stream.synchronize()  # which follows the workers' last move
     else:
         staging = Staging(context.device, nbytes)
-        context.keep(staging)  # as `keep`
+        context.keep(staging)  # until the run completes, for the same reason as `keep`
         stream.copy(staging.address, source, nbytes)
         stream.synchronize()
         _move(destination, staging.address, nbytes)
@@ -223,16 +224,17 @@ class _Pipe:
         """Copy to the device: workers fill slots, the device empties them."""
         host, device = self._host_side, self._device_side
         with self._submitting():
-            for number, start in enumerate(range(0, nbytes, CHUNK_BYTES)):
-                place, slot = number % _SLOTS, self._slots[number % _SLOTS].address
+            for chunk, start in enumerate(range(0, nbytes, CHUNK_BYTES)):
+                slot = chunk % _SLOTS
+                address = self._slots[slot].address
                 length = min(CHUNK_BYTES, nbytes - start)
-                if number >= _SLOTS:  # the device has to have copied what is in the slot
-                    host.driver.wait_event(self._emptied[place])
-                host.call(lambda slot=slot, start=start, length=length: _move(slot, source + start, length))
-                host.driver.record(self._filled[place])
-                device.driver.wait_event(self._filled[place])
-                device.copy(target + start, slot, length)
-                device.driver.record(self._emptied[place])
+                if chunk >= _SLOTS:  # the device must have copied the chunk that is in the slot
+                    host.driver.wait_event(self._emptied[slot])
+                host.call(lambda address=address, start=start, length=length: _move(address, source + start, length))
+                host.driver.record(self._filled[slot])
+                device.driver.wait_event(self._filled[slot])
+                device.copy(target + start, address, length)
+                device.driver.record(self._emptied[slot])
 
     def download(self, destination: int, source: int, nbytes: int) -> None:
         """Copy to the host: the device fills slots, workers empty them.
@@ -241,36 +243,39 @@ class _Pipe:
         """
         host, device = self._host_side, self._device_side
         with self._submitting():
-            for number, start in enumerate(range(0, nbytes, CHUNK_BYTES)):
-                place, slot = number % _SLOTS, self._slots[number % _SLOTS].address
+            for chunk, start in enumerate(range(0, nbytes, CHUNK_BYTES)):
+                slot = chunk % _SLOTS
+                address = self._slots[slot].address
                 length = min(CHUNK_BYTES, nbytes - start)
-                if number >= _SLOTS:  # a worker has to have moved what is in the slot
-                    device.driver.wait_event(self._emptied[place])
-                device.copy(slot, source + start, length)
-                device.driver.record(self._filled[place])
-                host.driver.wait_event(self._filled[place])
-                host.call(lambda slot=slot, start=start, length=length: _move(destination + start, slot, length))
-                host.driver.record(self._emptied[place])
+                if chunk >= _SLOTS:  # a worker must have moved the chunk that is in the slot
+                    device.driver.wait_event(self._emptied[slot])
+                device.copy(address, source + start, length)
+                device.driver.record(self._filled[slot])
+                host.driver.wait_event(self._filled[slot])
+                host.call(
+                    lambda address=address, start=start, length=length: _move(destination + start, address, length)
+                )
+                host.driver.record(self._emptied[slot])
             # A copy of two chunks does not record the third event, which may still stand for another copy's failure.
             for event in self._emptied[: -(-nbytes // CHUNK_BYTES)]:
                 device.driver.wait_event(event)
 
     @contextmanager
     def _submitting(self) -> Generator[None]:
-        """Submit to the host's stream in the block, with events from the pool.
+        """A block that submits to the stream of the host side, with events from the pool.
 
         Where the block fails, the run's stream waits for the moves that workers have begun: the memory that they touch
         is held only until the run ends.
         """
         host, device = self._host_side, self._device_side
         events: list[DriverEvent] = []
-        try:  # from the first event on: Ctrl-C between two of them loses none
+        try:  # around all borrowing: Ctrl-C between two events loses none
             for _ in range(2 * _SLOTS):
                 events.append(device.device.borrow_event())
             self._filled, self._emptied = events[:_SLOTS], events[_SLOTS:]
             with host.submission:
                 host.driver.begin_run()
-                host.driver.followed()  # the run's stream waits for it, and gets its failure
+                host.driver.followed()  # by the run's stream, which waits for the moves and gets their failure
                 try:
                     yield
                 except BaseException:

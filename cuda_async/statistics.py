@@ -2,9 +2,9 @@
 
     stream.statistics()                 work enqueued and completed, events, waits
     policy.statistics()                 the same for each stream of a `StreamPoolRoundRobin`
-    device.statistics()                 memory, calls of finalizers to be made, uses checked (debug mode)
+    device.statistics()                 memory, finalizers' calls still to be made, uses checked (debug mode)
     device.default_mem_pool().statistics()
-    completion_statistics()             of the process: the reactor and the CPU's workers
+    completion_statistics()             the process's reactor and the CPU's workers
 
 Reading them neither waits nor stops other threads: under load the numbers of one record may be a moment apart.
 """

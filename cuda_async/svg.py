@@ -1,7 +1,7 @@
 """A `Picture` as SVG, for notebooks: boxes and arrows from top to bottom.
 
-No script, no style sheet, nothing loaded. The SVG is the source of an `<img>`. Pages do not trust a notebook that
-somebody else has run: of SVG elements they show the words alone, but they show images.
+No script, no style sheet, nothing loaded. The SVG is the source of an `<img>`. A page does not trust a notebook that
+somebody else has run: of an SVG element it shows only the words, but it shows images.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from cuda_async.picture import Node, Picture
 __all__ = ("INK", "MONOSPACED", "escape", "html_of", "image")
 
 INK = "#767676"
-"""The colour of lines and letters. An image does not know the page's: contrast is 4.5 to 1 on white and on black."""
+"""The colour of lines and letters. An image does not know the page's colours: the contrast is 4.5 to 1 on
+white and on black."""
 
 MONOSPACED = "font:12px/1.35 ui-monospace,Menlo,Consolas,monospace"
 """The font of all output in notebooks. Each element names it, since pages have others for `pre` and for tables."""
@@ -82,7 +83,7 @@ def _levels(nodes: tuple[Node, ...]) -> list[int]:
 def _places(nodes: tuple[Node, ...], levels: list[int], step: float) -> tuple[list[tuple[float, float]], float]:
     """The middle of the upper edge of each box, and how far right the boxes reach.
 
-    A box stands under the mean of its sources, or to the right of the boxes that its level has already.
+    A box stands below the mean of its sources, or to the right of the boxes that its level has already.
     """
     free: dict[int, float] = {}  # of each level, the first column without a box
     columns: list[float] = []
@@ -100,14 +101,14 @@ def _places(nodes: tuple[Node, ...], levels: list[int], step: float) -> tuple[li
 
 
 def _arrow(start: tuple[float, float], end: tuple[float, float]) -> str:
-    (x, top), (u, v) = start, end
+    (x, top), (to_x, to_y) = start, end
     y = top + _HEIGHT
-    middle = (y + v) / 2
-    # A curve down to 5 pixels above the box, and there a head of 8 x 7 pixels, which covers its end.
+    middle = (y + to_y) / 2
+    # A curve down to 5 pixels above the box, and a head of 8 x 7 pixels, which covers the end of the curve.
     return (
-        f'<path d="M{x:.1f} {y:.1f}C{x:.1f} {middle:.1f} {u:.1f} {middle:.1f} {u:.1f} {v - 5:.1f}" fill="none" '
-        f'stroke="{INK}" stroke-opacity=".55"/>'
-        f'<path d="M{u - 4:.1f} {v - 7:.1f}L{u:.1f} {v:.1f}L{u + 4:.1f} {v - 7:.1f}z" fill="{INK}" '
+        f'<path d="M{x:.1f} {y:.1f}C{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} {to_x:.1f} {to_y - 5:.1f}" '
+        f'fill="none" stroke="{INK}" stroke-opacity=".55"/>'
+        f'<path d="M{to_x - 4:.1f} {to_y - 7:.1f}L{to_x:.1f} {to_y:.1f}L{to_x + 4:.1f} {to_y - 7:.1f}z" fill="{INK}" '
         f'fill-opacity=".55"/>'
     )
 
@@ -115,7 +116,7 @@ def _arrow(start: tuple[float, float], end: tuple[float, float]) -> str:
 def _box(place: tuple[float, float], node: Node) -> str:
     x, y = place
     width = _width(node)
-    # Blue: the node does work of its own. Grey: it only puts others together.
+    # Blue: the node does work of its own. Grey: it only combines other nodes.
     fill = "#4c8bf5" if node.has_effects else INK
     opacity = ".22" if node.has_effects else ".06"
     # Base lines in pixels from the upper edge: 24 for a line alone, 16 and 31 for two.

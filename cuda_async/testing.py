@@ -30,8 +30,8 @@ __all__ = ("CheckedDriver", "Ledger", "Race", "SimDriver", "wait_all_idle")
 def wait_all_idle(device: Device, *streams: Stream) -> None:
     """Collect garbage, make finalizers' calls, and wait for streams.
 
-    On a simulated device all work is finished. On others the streams of the policy are waited for, and those given.
-    Errors of that work are not raised here: the callers that ran it get them.
+    On a simulated device all work is finished. On other devices this waits for the given streams and for those of the
+    policy. Errors of that work are not raised here: the callers that ran it get them.
     """
     gc.collect()
     device.collect()

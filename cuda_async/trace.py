@@ -1,15 +1,15 @@
 """Traces: the launches that an operation would submit, found without running it.
 
-A submission reads no data: functions given to `then` get handles. So an operation that is submitted to a stream which
-enqueues nothing calls all these functions, and reaches every launch that a run would. Memory that it allocates does not
-exist.
+A submission reads no data: functions given to `then` get handles. So an operation can be submitted to a stream that
+enqueues nothing: it calls all these functions, and reaches every launch that a run would reach. Memory that it
+allocates does not exist.
 
     trace = trace_of(lambda: decode(q, k, v), device)        # uses up the operation that the function makes
     trace.result                        # its result: handles without memory
-    trace.launches                      # the launches that `Operation.trace` of its parts noted
+    trace.launches                      # the notes that `Operation.trace` of its parts made of their launches
     trace.picture("decode").text()      # its steps, drawn
 
-Work that waits for the device, or is on another device, cannot be traced: `NotReadyError`.
+Work that waits for the device, or is on another device, cannot be traced: it raises `NotReadyError`.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Trace(Generic[T]):
     """The record of an operation that was submitted to a stream that traces.
 
     Attributes:
-        result: its result: handles. Memory that the operation would allocate does not exist.
+        result: the operation's result: handles. Memory that the operation would allocate does not exist.
         launches: the notes of its launches, in the order of their submission.
         written: existing memory that it would write.
     """
@@ -122,7 +122,7 @@ class Trace(Generic[T]):
 
 
 def trace_of(make: Callable[[], DeviceOp[T]], device: Device) -> Trace[T]:
-    """Make an operation and submit it, without running it. It is used up.
+    """Make an operation and submit it, without running it. This uses it up.
 
     Raises:
         NotReadyError: its launches depend on results; or it uses another device, or a shared operation that was made
@@ -136,7 +136,7 @@ def trace_of(make: Callable[[], DeviceOp[T]], device: Device) -> Trace[T]:
     try:
         return Trace(tracer, run.record())
     finally:
-        run.done = True  # as in `graph.py`: leases of a run that is done conflict with none
+        run.done = True  # as in `graph.py`: leases of a finished run conflict with no others
         run.release()
 
 

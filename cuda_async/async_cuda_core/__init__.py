@@ -1,6 +1,6 @@
 """Streams and buffers whose calls are awaited.
 
-The interface of the crate async-cuda-core, in Python.
+The interface of the Rust crate async-cuda-core, in Python.
 
     from cuda_async.async_cuda_core import DeviceBuffer, HostBuffer, Stream
 
@@ -12,9 +12,9 @@ The interface of the crate async-cuda-core, in Python.
     host.to_vec()
 
 Every call of the device is made on one runtime thread, in the order in which the calls were awaited; the caller never
-blocks. A call that is not awaited does nothing. The crate relies on futures not being leaked. Here work in flight owns
-the memory that it uses, so that dropping a buffer, or cancelling a task, never frees memory that the device may touch.
-Cancelling withdraws a call that has not begun, and waits for a call that runs at that moment.
+blocks. A call that is not awaited does nothing. The crate requires that no future is leaked. Here work in flight owns
+the memory that it uses: to drop a buffer, or to cancel a task, never frees memory that the device may touch. Cancelling
+withdraws a call that has not begun, and waits for a call that runs at that moment.
 
 It works on every device of `cuda_async`, the CPU included. `stream.inner` and `buffer.storage` are the stream and the
 memory for operations of the package: kernels, graphs, combinators.

@@ -30,7 +30,7 @@ class DeviceBuffer:
     Attributes:
         storage: the memory, for operations of `cuda_async`.
         dtype: the NumPy dtype of the elements.
-        num_elements: how many there are.
+        num_elements: the number of elements.
     """
 
     def __init__(self, storage: Storage, count: int, dtype: np.dtype[Any]) -> None:
@@ -40,7 +40,7 @@ class DeviceBuffer:
 
     @property
     def memory(self) -> Storage:
-        """The memory, by the name that host buffers have for theirs (`transfer.Buffer`)."""
+        """The memory, by the name that all buffers have for it (`transfer.Buffer`)."""
         return self.storage
 
     @property
@@ -75,7 +75,7 @@ class DeviceBuffer:
         cls, values: npt.ArrayLike, stream: Stream, dtype: npt.DTypeLike | None = None
     ) -> Call[DeviceBuffer]:
         """A buffer with these values, which are copied at once. Raises as `new`."""
-        array = np.array(values, dtype=dtype, order="C")  # a copy: the user's may change before the call runs
+        array = np.array(values, dtype=dtype, order="C")  # a copy: the user's array may change before the call runs
         checked_count("DeviceBuffer.from_slice", array.size)
         kind = checked_dtype("DeviceBuffer.from_slice", array.dtype)
         return enqueue(
@@ -147,5 +147,5 @@ def fill_call(name: str, storage: Storage, byte: int, stream: Stream) -> Call[No
         number = -1
     if not 0 <= number <= 255:
         raise ArgumentError(f"{name}: expected a byte, 0 to 255, got {byte}")
-    site = user_site()  # the user's line; the call runs on another thread
+    site = user_site()  # now: the call runs on another thread, without the user's frames
     return enqueue(name, stream, lambda: Fill(storage, number, site), wait=True)

@@ -39,7 +39,7 @@ class DeviceBuffer2D:
 
     @property
     def memory(self) -> Storage:
-        """The memory, by the name that host buffers have for theirs (`transfer.Buffer`)."""
+        """The memory, by the name that all buffers have for it (`transfer.Buffer`)."""
         return self.storage
 
     @property
@@ -74,7 +74,7 @@ class DeviceBuffer2D:
             OutOfMemoryError: (when awaited) it does not fit.
         """
         checked_count("DeviceBuffer2D.new", width, height, num_channels)
-        # Integers of NumPy's would overflow in the product.
+        # As Python's integers: the product of NumPy's may overflow.
         width, height, num_channels = map(operator.index, (width, height, num_channels))
         kind = checked_dtype("DeviceBuffer2D.new", dtype)
         return enqueue(

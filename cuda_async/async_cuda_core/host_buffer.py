@@ -42,8 +42,9 @@ class HostBuffer:
 
     Attributes:
         dtype: the NumPy dtype of the elements.
-        num_elements: how many there are.
-        nbytes: their size.
+        num_elements: the number of elements.
+        nbytes: the size of the elements in bytes.
+        memory: the page-locked memory, with the leases of copies that use it.
     """
 
     def __init__(self, staging: Staging, count: int, dtype: np.dtype[Any]) -> None:
@@ -78,7 +79,7 @@ class HostBuffer:
     @classmethod
     def from_slice(cls, values: npt.ArrayLike, dtype: npt.DTypeLike | None = None) -> Call[HostBuffer]:
         """A buffer with these values, which are copied at once. Raises as `new`."""
-        array = np.array(values, dtype=dtype, order="C")  # a copy: the user's may change before the call runs
+        array = np.array(values, dtype=dtype, order="C")  # a copy: the user's array may change before the call runs
         checked_count("HostBuffer.from_slice", array.size)
         kind = checked_dtype("HostBuffer.from_slice", array.dtype)
 
@@ -135,7 +136,7 @@ class HostBuffer:
         return raw.view(self.dtype)
 
     def _check_unused(self, what: str, *, writing: bool) -> None:
-        """Refuse to touch what a copy in flight uses."""
+        """Refuse to touch memory that a copy in flight uses."""
         self._forget_finished()
         held = [lease for lease in self.memory.leases if lease.active and not _is_over(lease.run)]
         # A lease's use is a tuple: (name, storage, write, start, stop).

@@ -1,7 +1,7 @@
 """The runtime thread, and `Call`: a function to be called on it, awaited.
 
-One thread for the process makes the calls, first come first served. A call has two parts: the function, which enqueues
-work and returns at once, and, where it says so, waiting for that work, during which the thread is free for others.
+One thread of the process makes the calls, first come first served. The function of a call enqueues work and returns at
+once. If it returns `Started`, the call then waits for that work, while the thread is free for other calls.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class _Thread:
-    """The runtime thread: it runs functions in order. It starts with the first."""
+    """The runtime thread: it runs functions in order, and starts with the first one."""
 
     def __init__(self) -> None:
         self._tasks: queue.SimpleQueue[Callable[[], object]] = queue.SimpleQueue()
@@ -37,7 +37,7 @@ class _Thread:
             with self._lock:
                 if self._thread is None:
                     thread = threading.Thread(target=self._run, name="cuda_async-runtime", daemon=True)
-                    self._thread = thread  # before it starts: two would not keep the order of calls
+                    self._thread = thread  # set before it starts: two threads would not keep the order of calls
                     try:
                         start_thread(thread)
                     except BaseException:
@@ -55,7 +55,7 @@ _thread = _Thread()
 
 def _after_fork() -> None:
     global _thread
-    _thread = _Thread()  # the parent's calls are the parent's
+    _thread = _Thread()  # the calls that are queued are the parent's
 
 
 if hasattr(os, "register_at_fork"):
@@ -103,8 +103,8 @@ class Call(Coroutine[Any, Any, T], Generic[T]):
 
     It may be awaited once.
 
-    Cancelling the task that awaits it withdraws a call that has not begun; it waits for one that runs, since that uses
-    the caller's objects; and it leaves work that the device has begun to the device, which keeps what it uses.
+    Cancelling the task that awaits it withdraws a call that has not begun. It waits for a function that runs, since
+    that uses the caller's objects. It does not stop work of the device, which keeps the objects that it uses.
     """
 
     __slots__ = ("__weakref__", "_driver", "_error", "_function", "_lock", "_result", "_state", "_waiters", "name")
@@ -141,7 +141,7 @@ class Call(Coroutine[Any, Any, T], Generic[T]):
     def when_done(self, waiter: Callable[[], None]) -> None:
         """Have `waiter` called once, on some thread, when the function has returned.
 
-        At once if it has.
+        It is called at once if the function has returned.
         """
         with self._lock:
             if self._state is not _State.DONE:
@@ -164,20 +164,20 @@ class Call(Coroutine[Any, Any, T], Generic[T]):
             try:
                 raise error
             finally:
-                del error  # its frames hold this one
+                del error  # its traceback holds this frame: a cycle
         result = self._result
         if not isinstance(result, Started):
             return cast("T", result)
         started = cast("Started[T]", result)
         for work in started.work:
             yield from suspend(work)
-        outcomes = [work.outcome() for work in started.work]  # of all, since each raises its failure
+        outcomes = [work.outcome() for work in started.work]  # all are asked, since each raises its failure
         return cast("T", outcomes[0])
 
     def _returned(self) -> Generator[Any, Any, None]:
-        """Wait until the function has returned; where cancelled or closed, withdraw it.
+        """Wait until the function has returned; withdraw the call if cancelled or closed.
 
-        A function that runs uses the caller's objects, so that the caller must not go on before it returns.
+        A function that runs uses the caller's objects. So the caller must not go on before it returns.
         """
         try:
             yield from suspend(self)
@@ -189,12 +189,12 @@ class Call(Coroutine[Any, Any, T], Generic[T]):
             if not self._withdraw():
                 try:
                     yield from suspend(self)
-                except BaseException:  # cancelled again, or for good: the call takes no longer than an enqueue
+                except BaseException:  # cancelled again, or for good: the function only enqueues, and returns soon
                     self._block()
             raise
 
     def _withdraw(self) -> bool:
-        """Drop the call if it has not begun. Whether it will never run."""
+        """Drop the call if it has not begun; return whether it will never run."""
         with self._lock:
             if self._state is _State.QUEUED:
                 self._state = _State.WITHDRAWN

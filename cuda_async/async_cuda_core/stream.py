@@ -37,7 +37,7 @@ _null_lock = new_lock()
 def current_device() -> devices.Device:
     """The device of calls that name no stream: the one that was set, else the default.
 
-    Calls run in a copy of the caller's context, so that the default is the caller's.
+    Calls run in a copy of the caller's context (`contextvars`), so that the default is the caller's.
     """
     return _runtime.device or devices.default_device()
 
@@ -45,7 +45,7 @@ def current_device() -> devices.Device:
 class Stream:
     """An ordered queue of work.
 
-    Made by `await Stream.new()`; `Stream.null()` is the one of its device.
+    Made by `await Stream.new()`; `Stream.null()` is the default stream of its device.
 
     Attributes:
         inner: the stream of `cuda_async`, for its operations.
@@ -64,7 +64,7 @@ class Stream:
     def null(cls, device: devices.Device | None = None) -> Stream:
         """The default stream of a device: the same object at each call.
 
-        Unlike CUDA's legacy default stream, it does not wait for other streams, nor they for it.
+        Unlike CUDA's legacy default stream, it does not wait for other streams, and they do not wait for it.
         """
         where = device or devices.default_device()
         with _null_lock:
@@ -77,7 +77,7 @@ class Stream:
         """Wait for everything enqueued so far.
 
         Raises:
-            DeviceError: (when awaited) work failed that nobody has waited for.
+            DeviceError: (when awaited) work failed for which nobody has waited.
         """
 
         def start() -> Started[None]:
@@ -107,10 +107,10 @@ def enqueue(name: str, stream: Stream, make: Callable[[], DeviceOp[T]], *, wait:
     """A call that enqueues the operation that `make` makes.
 
     Args:
-        name: of the call, for errors.
-        stream: where the operation runs.
+        name: the name of the call, for errors.
+        stream: the stream on which the operation runs.
         make: called on the runtime thread, which lends the operation its arguments.
-        wait: whether the call is over only when the device is done. If not, it returns handles once all is enqueued.
+        wait: whether the call ends only when the device is done. If not, it returns handles once all is enqueued.
     """
 
     def start() -> Any:
@@ -125,7 +125,7 @@ def enqueue(name: str, stream: Stream, make: Callable[[], DeviceOp[T]], *, wait:
 
 @dataclass(frozen=True, slots=True)
 class MemoryInfo:
-    """Bytes of a device's memory: free, and in all."""
+    """Bytes of a device's memory: those that are free, and all."""
 
     free: int
     total: int
@@ -144,8 +144,8 @@ class Device:
         """Make a device the current one, for all calls from now on.
 
         Args:
-            device: its number among those of the current one's kind; or a device of `cuda_async`; or None for what
-                is the default where the call is awaited.
+            device: its number among those of the current one's kind; or a device of `cuda_async`; or None for
+                the device that is the default where the call is awaited.
 
         Raises:
             TypeError: `device` is none of these.
@@ -182,7 +182,7 @@ class Device:
 
     @staticmethod
     def memory_info() -> Call[MemoryInfo]:
-        """How much memory the current device has."""
+        """The memory of the current device."""
 
         def ask() -> MemoryInfo:
             info = current_device().memory_info()

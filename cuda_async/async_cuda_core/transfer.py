@@ -52,8 +52,8 @@ class Copy(DeviceOp[None]):
         destination: written.
         source: read; as many elements of the same type.
         site: the user's line.
-        exclusive: lease both buffers, so that a conflicting use is refused. Without it nobody waits for the copy; host
-            buffers note it, and device memory is ordered by streams alone.
+        exclusive: whether to lease both buffers, so that a conflicting use is refused. If not, nobody waits for the
+            copy: host buffers note it, and device memory is ordered by streams alone.
     """
 
     def __init__(self, destination: Buffer, source: Buffer, site: Site, *, exclusive: bool) -> None:
@@ -140,7 +140,7 @@ def checked_dtype(call: str, dtype: Any) -> np.dtype[Any]:
     Raises:
         TypeError: there is none, or its elements are no plain numbers.
     """
-    if dtype is None:  # NumPy takes None for float64
+    if dtype is None:  # which NumPy takes for float64
         raise ArgumentTypeError(f"{call}: dtype: expected a dtype, got None")
     element = np.dtype(getattr(dtype, "numpy", dtype))  # cutile's dtypes have NumPy's as `numpy`
     # Kind V without fields: bf16 and smaller floats, which are not NumPy's own.

@@ -1,9 +1,9 @@
 """`Board` and `CallLog`: check that all ranks call the same collectives, in time.
 
-`Board`: each rank counts its collectives. The calls with one number are a meeting, which is carried out when all ranks
-have called. A message, a `send` and its `recv`, is a meeting of two ranks, counted for each pair and direction. The
-board holds no data and no lock, so that tests drive it without threads. Its owner, a hub or a `LocalEngine`, tells it
-who arrives, who is gone and the time, and carries out complete meetings.
+`Board`: each rank counts its collectives. The calls with the same number are a meeting, which is carried out when all
+ranks have called. A message, a `send` and its `recv`, is a meeting of two ranks. It is counted by pair and direction.
+The board holds no data and no lock, so that tests drive it without threads. Its owner, a hub or a `LocalEngine`, tells
+it which rank arrives, which one is gone, and the time. The owner carries out complete meetings.
 
 `CallLog`: calls of NCCL do not wait for the hub, and NCCL does not compare the calls of its ranks. So each rank tells
 the hub of many calls at once, and the log compares its n-th call of a group with every other rank's n-th.
@@ -34,7 +34,7 @@ __all__ = (
 )
 
 Key = tuple[int, int, int]
-"""The key of a meeting: (-1, -1, number) of all ranks, or (sender, receiver, number) of a message."""
+"""The key of a meeting: (-1, -1, number) if it is of all ranks, (sender, receiver, number) if it is a message."""
 
 Group = tuple[int, int]
 """The ranks whose calls are counted together: `ALL`, or (sender, receiver) for messages."""
@@ -86,7 +86,7 @@ class Meeting(Generic[P]):
 
     @property
     def begun(self) -> float:
-        """When the first rank called, in seconds."""
+        """When the first rank called, in seconds of the owner's clock."""
         return min(arrival.at for arrival in self.arrivals.values())
 
     def absent(self) -> list[int]:
@@ -144,7 +144,7 @@ class Board(Generic[P]):
         if len(forms) > 1:
             self.dispute(meeting)
         elif not meeting.absent():
-            del self._meetings[key]  # first: it waits no longer, even if carrying it out raises
+            del self._meetings[key]  # first: then it waits no longer, even if `_complete` raises
             self._complete(meeting)
 
     def _complete(self, meeting: Meeting[P]) -> None:
@@ -153,15 +153,15 @@ class Board(Generic[P]):
         if not failed:
             self._perform(meeting)
             return
-        # All ranks have called and all get the error, so that none is ahead: the communicator stays usable.
-        # The error text names the lowest rank that failed, so that it is the same on all ranks.
+        # All ranks have called, and all get the error. So no rank is ahead, and the communicator stays usable. The text
+        # names the lowest rank that failed, and so is the same on all ranks.
         arrival = meeting.arrivals[failed[0]]
         why = _words_of_failure(failed[0], arrival.call, arrival.failure)
         for other in meeting.arrivals.values():
             self._refuse(other.payload, CollectiveError(why))
 
     def note_enqueued(self, rank: int, call: Call) -> None:
-        """Remember a call that a rank has enqueued, for error texts: it arrives later."""
+        """Remember, for error texts, a call that a rank has enqueued: it arrives later."""
         self._enqueued.setdefault(rank, deque()).append(call)
 
     def leave_stream(self, rank: int) -> None:
@@ -170,7 +170,7 @@ class Board(Generic[P]):
             calls.popleft()
 
     def note_last(self, rank: int, call: Call) -> None:
-        """Remember a rank's last call that only the log compares, for error texts."""
+        """Remember, for error texts, a rank's last call of those that the log compares."""
         self._last[rank] = call
 
     def dispute(self, meeting: Meeting[Any]) -> None:
@@ -189,7 +189,7 @@ class Board(Generic[P]):
         """End every call that is waiting, and every later one, with an error."""
         if self.broken is None:  # the first reason stays: later ones follow from it
             self.broken = CollectiveError(f"{why}. This communicator cannot be used any more: make a new one")
-        waiting, self._meetings = self._meetings, {}  # a second break-up ends no call again
+        waiting, self._meetings = self._meetings, {}  # emptied: a second break-up ends no call again
         for meeting in waiting.values():
             for arrival in meeting.arrivals.values():
                 self._refuse(arrival.payload, self.broken)
@@ -199,7 +199,7 @@ class Board(Generic[P]):
         self.break_up(f"rank {rank} is gone ({why}){self._after(rank)}")
 
     def expire(self, now: float) -> bool:
-        """Break up if a meeting has waited for `limit_s`; return whether one had."""
+        """Break up if a meeting has waited for `limit_s`; return whether there was one."""
         for meeting in self._meetings.values():
             if self.limit_s is not None and now - meeting.begun >= self.limit_s:
                 self.time_out(meeting)
@@ -207,7 +207,7 @@ class Board(Generic[P]):
         return False
 
     def latest(self) -> float | None:
-        """The time of the last waiting call, in seconds; None where nothing waits."""
+        """The time of the latest waiting call, in seconds; None if nothing waits."""
         arrivals = (arrival for meeting in self._meetings.values() for arrival in meeting.arrivals.values())
         return max((arrival.at for arrival in arrivals), default=None)
 
@@ -234,7 +234,7 @@ class Board(Generic[P]):
 
 
 Run = tuple[Group, Call, str, int]
-"""A call that a rank made some times in a row: its group, the call, its failure (as of an `Arrival`), how often."""
+"""A call that a rank made once or more in a row: its group, the call, its failure (see `Arrival`), how often."""
 
 
 @dataclass(slots=True)
@@ -244,7 +244,7 @@ class _LoggedCall:
     Attributes:
         call: the call.
         failure: as of an `Arrival`.
-        count: how often it was made in a row, without the times that are agreed.
+        count: how often it was made in a row, less the calls that are agreed.
         at: when the hub heard of it, in seconds.
     """
 
@@ -259,7 +259,7 @@ class _Calls:
     """The calls of one group.
 
     Attributes:
-        waiting: each rank's calls that another rank of the group has not made yet; none has a count of 0.
+        waiting: by rank, its calls that another rank of the group has not made yet; none has a count of 0.
         agreed: the number of calls that all ranks of the group have made.
     """
 
@@ -302,7 +302,7 @@ class CallLog:
     def add(self, rank: int, runs: Iterable[Run], now: float) -> Agreement:
         """Add the next calls of a rank, in its order, and compare them.
 
-        A run takes as long as one call: programs repeat calls hundreds of times.
+        To add a run takes as long as to add one call: programs repeat calls hundreds of times.
 
         Args:
             rank: the rank.
@@ -379,7 +379,7 @@ def _calls_by_rank(meeting: Meeting[Any]) -> str:
 
 
 def words_by_rank(words: Mapping[int, str]) -> str:
-    """Texts with the ranks that they are about, equal texts once.
+    """Texts with the ranks that have them; equal texts come once.
 
     As in `all_reduce(f32[4], sum) at train.py:7 on ranks 0 and 1`.
     """

@@ -32,7 +32,7 @@ class Buffer:
         start: the byte of the storage at which they begin.
 
     Raises:
-        ValueError: the elements lie outside of the storage, or are no plain bytes, as Python objects are.
+        ValueError: the elements lie outside of the storage, or are no plain bytes (Python objects).
 
     Example:
         >>> import numpy as np
@@ -76,7 +76,7 @@ class Buffer:
     @property
     def elements(self) -> int:
         """The number of elements."""
-        return self.count or 0  # `or 0` is for type checkers: `__post_init__` has replaced None by a number
+        return self.count or 0  # never None, which `__post_init__` has replaced: `or 0` is for type checkers
 
     @property
     def stop(self) -> int:
@@ -102,7 +102,8 @@ class HasBuffer(Protocol):
 
 
 def _checked_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    if dtype.hasobject or not dtype.itemsize:  # pointers mean nothing elsewhere; texts of no length have no bytes
+    # Pointers to objects mean nothing elsewhere, and elements of a dtype such as U0 have no bytes.
+    if dtype.hasobject or not dtype.itemsize:
         raise ArgumentError(f"buffer: expected a dtype of plain bytes, such as float32, got {dtype!r}")
     return dtype
 
@@ -116,7 +117,7 @@ class _Put(DeviceOp[Buffer]):
         self._array = array
 
     def execute(self, context: ExecutionContext) -> Buffer:
-        array = np.ascontiguousarray(self._array)  # now: the array is read when the operation runs, however it lies
+        array = np.ascontiguousarray(self._array)  # here, since the array is read when the operation runs
         storage = context.allocate(array.nbytes)
         upload(context, storage, array.ctypes.data, array.nbytes, keep=array)
         return Buffer(storage, array.dtype)

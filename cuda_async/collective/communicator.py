@@ -38,9 +38,9 @@ __all__ = ("Communicator",)
 T = TypeVar("T")
 
 LIMIT_S = 60.0
-"""Seconds that the first rank of a collective waits for the last one, unless a communicator says otherwise."""
+"""Seconds that the first rank of a collective waits for the last one, by default."""
 
-_YEAR_S = 365.0 * 24 * 3600  # seconds
+_YEAR_S = 365.0 * 24 * 3600
 
 MAX_CTAS = 32
 """Thread blocks that a kernel of NCCL has at most (`ncclConfig_t`, maxCTAs)."""
@@ -49,7 +49,7 @@ MAX_CTAS = 32
 class Communicator:
     """Ranks that work together.
 
-    Made by `of`, `join` and indexing; never constructed directly.
+    Made by `of`, `join` and indexing, never by its constructor.
 
     With one local rank an operand is a tensor or `Buffer`. With several it is a sequence of them, one for each.
 
@@ -57,7 +57,7 @@ class Communicator:
         world: the number of ranks.
         ranks: the local ranks, in order.
         devices: the devices of the local ranks.
-        max_ctas: thread blocks that a collective of GPUs may take; None where that is left to NCCL.
+        max_ctas: thread blocks that a collective of GPUs may take; None if NCCL chooses.
 
     Example:
         >>> import numpy as np
@@ -98,7 +98,7 @@ class Communicator:
         Args:
             devices: devices of one kind; the CPU may be given any number of times.
             limit_s: how long the first rank of a collective waits for the last, in seconds; None for ever.
-            network: how long collectives take between simulated devices; refused for others.
+            network: how long collectives take between simulated devices; refused for other devices.
             max_ctas: as for `join`.
 
         Raises:
@@ -232,11 +232,12 @@ class Communicator:
     # -- collectives --------------------------------------------------------------------------
 
     def all_reduce(self, x: T, *, op: str = "sum") -> Collective[T]:
-        """Every rank's `x` becomes the sum of all ranks' `x`, by elements. Yields `x`.
+        """Every rank's `x` becomes the sum, by elements, of all ranks' `x`. Yields `x`.
 
         Args:
-            x: the elements; as many of the same dtype on each rank.
-            op: `sum`, `prod`, `min`, `max` or `avg`. Ranks are added up in their order, so all have the same bits.
+            x: the elements, of the same dtype and number on each rank.
+            op: `sum`, `prod`, `min`, `max` or `avg`. On the CPU the ranks are added up in their order, so all have the
+                same bits. On GPUs NCCL chooses the order.
 
         Raises:
             ValueError: there is no such reduction, or not for this dtype.
@@ -360,7 +361,7 @@ class Communicator:
 class _Numbers:
     """Counters of each local rank's calls; the numbers are part of meetings' keys.
 
-    Several threads may count: `setdefault`, and `next` of a counter, are atomic.
+    Several threads may count: `setdefault` is atomic, and so is `next` of a counter.
     """
 
     def __init__(self) -> None:
@@ -384,7 +385,7 @@ def _checked_limit(limit_s: float | None) -> float | None:
         return None
     if isinstance(limit_s, bool) or not isinstance(cast("object", limit_s), numbers.Real) or not limit_s > 0:
         raise ArgumentError(f"limit_s: expected seconds, more than 0, or None for no limit, got {limit_s!r}")
-    # More than a year is no limit, and more than threads can wait for.
+    # A limit of more than a year is none: threads cannot wait for arbitrarily many seconds.
     return None if limit_s > _YEAR_S else float(limit_s)
 
 
@@ -402,7 +403,7 @@ def _of_launcher() -> tuple[int, int, str]:
     process = process_of_launcher()
     if process.unique_id:
         return process.rank, process.world, process.unique_id
-    # Not the port itself: the launcher, or torch.distributed, opens the store of torch there.
+    # Not the launcher's port itself: the launcher, or torch.distributed, opens torch's store there.
     port = process.port + 1 if process.port < 65535 else process.port - 1
     words = (str(process.world), process.run)
     return process.rank, process.world, Address.of_launcher(process.host, port, *words)
@@ -422,7 +423,7 @@ def _local_engine(
         from cuda_async.collective.nccl_engine import NcclEngine
 
         return NcclEngine.of(devices, load_nccl(), max_ctas)
-    # One process simulates all devices, so that all must have one clock.
+    # One process simulates all devices, and they must have one clock.
     drivers = [device.driver.inner if isinstance(device.driver, CheckedDriver) else device.driver for device in devices]
     if not all(isinstance(driver, SimDriver) for driver in drivers):
         raise LaunchError(f"collectives of {devices[0]}: expected GPUs, the CPU, or devices with a SimDriver")

@@ -60,7 +60,7 @@ class Seat:
 
 def elements_at(address: int, count: int, dtype: np.dtype[Any]) -> np.ndarray[Any, np.dtype[Any]]:
     """Host memory as an array of one axis, without owning it."""
-    if not count:  # then the address may be 0, and NumPy takes no empty buffer
+    if not count:  # the address may be 0 then, and NumPy takes no empty buffer
         return np.empty(0, dtype)
     memory = (ctypes.c_char * (count * dtype.itemsize)).from_address(address)
     return np.frombuffer(memory, dtype)
@@ -92,8 +92,8 @@ class Engine(ABC):
             stream: the caller's stream.
             parts: returns the part of each local rank with the key of its meeting. It is called when the call is
                 enqueued, since keys number the calls in that order.
-            failure: the error of the work that makes the operands, if one is known: the other ranks are told of it.
-                The stream's own run fails with it in any case.
+            failure: the error of the work that makes the operands, if that is known to have failed. The other ranks
+                are told of it. The stream's own run fails with it in any case.
 
         Raises:
             CollectiveError: the communicator is broken.
@@ -109,9 +109,9 @@ class Engine(ABC):
 
 
 class HostEngine(Engine):
-    """An engine whose data this process moves, and not the device.
+    """An engine that moves the data itself, by code of this process.
 
-    A stream waits, occupying no thread, until all ranks have come.
+    A stream waits until all ranks have come, and occupies no thread meanwhile.
     """
 
     def enqueue(
@@ -149,12 +149,12 @@ class Party:
         Where the party has several ranks, the caller holds the lock of its engine.
 
         Args:
-            error: its error, if it failed; the call has the first one.
-            time: when it ended, in seconds of virtual time; None where time is real. The call has the latest.
+            error: its error if it failed. The call has the first one.
+            time: when it ended, in seconds of virtual time; None if time is real. The call has the latest.
 
         Returns:
-            For the last rank a function that ends the call, else None. Call it without holding a lock: the stream may
-            run its next work within it.
+            For the last rank a function that ends the call, else None. Call it without holding a lock: in it the
+            stream may run its next work.
         """
         self._left -= 1
         if self._error is None:

@@ -28,15 +28,14 @@ __all__ = ("Hub",)
 _EXIT_S = 1.0
 """Seconds that rank 0's process waits at its exit for the other ranks to leave.
 
-A rank leaves within `_LEAVE_S` of `processes.py`, which is as long. One that stays longer loses its hub, and its calls
-end with an error.
+A rank leaves within `_LEAVE_S` of `processes.py`, which is as long. A rank that stays longer loses its hub, and its
+calls end with an error.
 """
 
 _HANDSHAKE_POLL_S = 0.01
 """Seconds between two polls for the result of a handshake.
 
-A result in `_greeted` does not wake the hub's thread, which waits for the listener. So this delays a rank's joining at
-most.
+A result in `_greeted` does not wake the hub's thread, which waits for the listener. So a rank may join so much later.
 """
 
 _Token = str | bytes
@@ -65,7 +64,7 @@ class Hub:
         self._ranks: dict[int, Link] = {}
         self._greeted: queue.SimpleQueue[tuple[Link, int, int, bool] | None] = queue.SimpleQueue()
         self._handshakes = 0  # handshakes that are under way
-        self._refusal = ""  # the reason that no further process may join; empty while ranks may
+        self._refusal = ""  # why no further process may join; empty while one may
         self._shared_folder = True  # whether all ranks so far can write the folder
         self._readers: dict[Key, set[int]] = {}  # the ranks that still read the others' elements, by meeting
         self._board: Board[tuple[Key, int, _Token]] = Board(world, limit_s, self._go, self._refuse)
@@ -98,7 +97,7 @@ class Hub:
         """Let the ranks join; return whether all came and can work together."""
         deadline = None if self._limit_s is None else time.monotonic() + self._limit_s
         why, count = "", 0
-        # All are waited for, even if the ranks cannot work together: each is told why.
+        # The hub waits for all ranks even if they cannot work together: each is told why.
         while count < self._world:
             before, rank = why, self._next_rank(deadline)
             if rank is None:
@@ -149,7 +148,8 @@ class Hub:
             self._greeted.put(None)  # a process without the key, or one that died meanwhile
         else:
             self._greeted.put((link, rank, world, can_write))
-            if self._refusal:  # read behind the `put`: else neither this thread nor the hub's would turn it away
+            # Read behind the `put`: else it could happen that neither this thread nor the hub's turns the process away.
+            if self._refusal:
                 self._turn_away()
 
     def _turn_away(self) -> None:
@@ -182,7 +182,7 @@ class Hub:
             self._ranks[rank] = link
             self._shared_folder = self._shared_folder and can_write
         else:
-            with contextlib.suppress(OSError):  # it is gone, and has no use for the reason
+            with contextlib.suppress(OSError):  # the process is gone, and needs no reason
                 link.send("broken", why)
         return why
 
@@ -252,7 +252,7 @@ class Hub:
         Args:
             rank: the rank.
             table: its different calls, with their groups and failures.
-            runs: its calls in their order, at least one: the index into the table, and how often in a row.
+            runs: its calls in their order, at least one. Each is an index into the table, and how often in a row.
         """
         if self._board.broken is not None:
             self._send(rank, "broken", str(self._board.broken))
@@ -274,7 +274,7 @@ class Hub:
     def _tell_waiting(self) -> None:
         """Tell the ranks whose calls wait for other ranks' that they wait in vain.
 
-        The others may not be told, where a rank has left that is done: their last data may be under way.
+        The other ranks must not be told: the rank that left may be done, and their last data may be under way.
         """
         for rank in _own_last(self._log.waiting()):
             self._send(rank, "broken", str(self._board.broken))
@@ -295,7 +295,7 @@ class Hub:
             self._tell_all(str(broken))
 
     def _tell_all(self, why: str) -> None:
-        # Ranks without a call that waits, too: of calls that graphs launch the hub knows nothing.
+        # Also ranks without a waiting call: the hub does not know of the calls that graphs launch.
         for rank in _own_last(self._ranks):
             self._send(rank, "broken", why)
 

@@ -47,7 +47,7 @@ class LocalEngine(HostEngine):
         world: the number of ranks.
         limit_s: how long the first rank of a meeting waits for the last, in seconds of the devices' clock; None for
             ever.
-        network: how long meetings take, and which ranks are lost or late; None where time is real.
+        network: how long meetings take, and which ranks are lost or late; None if time is real.
         executor: runs the simulated devices; None for the CPU.
     """
 
@@ -58,7 +58,7 @@ class LocalEngine(HostEngine):
         self._network = network
         self._executor = executor
         self._lock = new_lock()
-        self._lost: list[_Part] = []  # parts of ranks that the network loses
+        self._lost: list[_Part] = []  # parts of ranks that the network loses; the next refusal ends them
         self._ended: deque[Callable[[], None]] = deque()  # functions that end calls, to be called without the lock
         self._board: Board[_Part] = Board(world, limit_s, self._perform, self._refuse)
         self._watch: threading.Thread | None = None
@@ -103,7 +103,7 @@ class LocalEngine(HostEngine):
         try:
             inputs = {rank: part.seat.brings() for rank, part in parts.items()}
             results = {rank: outcome(first.call.kind, inputs, rank, first.op, first.root) for rank in parts}
-            for rank, part in parts.items():  # when all results are computed: one may be written over an input
+            for rank, part in parts.items():  # once all results are computed: a result may overwrite an operand
                 part.seat.takes(results[rank])
         except Exception as error:  # whatever it is, no rank may be left waiting
             for part in parts.values():
@@ -120,7 +120,7 @@ class LocalEngine(HostEngine):
     def _refuse(self, part: _Part, error: CollectiveError) -> None:
         lost, self._lost = self._lost, []
         for ended in (*lost, part):
-            self._end(ended.party, without_traceback(error), None)  # a copy: raising one adds frames to it
+            self._end(ended.party, without_traceback(error), None)  # a copy: raising an error adds frames to it
 
     def _end(self, party: Party, error: BaseException | None, at: float | None) -> None:
         finish = party.end(error, at)
@@ -157,7 +157,7 @@ class LocalEngine(HostEngine):
         return ended
 
     def _start_watch(self) -> None:
-        # One thread for as long as meetings wait: later ones end later, so it need not be told of them.
+        # One thread for as long as meetings wait. Later meetings end later, so the thread need not be told of them.
         with self._lock:
             if self._board.deadline() is None or (self._watch is not None and self._watch.is_alive()):
                 return

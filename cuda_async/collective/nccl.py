@@ -46,11 +46,11 @@ def element_type(dtype: np.dtype[Any], reduces: bool) -> tuple[int, int]:
     Raises:
         ArgumentError: NCCL reduces no elements of this dtype.
     """
-    code = _TYPES.get(dtype.name) if dtype.isnative else None  # the name is that of both byte orders
+    code = _TYPES.get(dtype.name) if dtype.isnative else None  # both byte orders have one name
     if code is not None:
         return code, 1
     if reduces:
-        names = ", ".join(name for name in _TYPES if name != "bool")  # to which nobody would convert other numbers
+        names = ", ".join(name for name in _TYPES if name != "bool")  # nobody would convert numbers to bool
         raise ArgumentError(f"GPUs reduce no elements of {dtype}; expected one of {names}: convert them first")
     return _BYTES, dtype.itemsize
 
@@ -122,18 +122,18 @@ class Nccl:
 
         Args:
             commands: of `commands`.
-            results: empty; gets one for each command. It has all of them if and only if the call is enqueued, also
-                where Ctrl-C ends this function.
+            results: empty; gets a result for each command. It has all of them if and only if the call is enqueued,
+                even if Ctrl-C ends this function.
 
         Raises:
             CollectiveError: NCCL refuses one of them.
         """
         try:
-            # A loop in Python would let a signal's handler run between two commands, or between the last one and the
+            # A loop in Python would let a signal handler run between two commands, or between the last command and the
             # note that it was called. This loop is C code from its first command to its last.
             results.extend(starmap(operator.call, commands))
         except BaseException as error:
-            # Within a group, which `group_start` has begun: without its end, later calls of this thread never begin.
+            # Within a group, which `group_start` has begun. Unless it is ended, later calls of this thread never begin.
             if 0 < len(results) < len(commands) - 1:
                 self._bindings.group_end()
             if isinstance(error, self._bindings.NCCLError):
@@ -181,7 +181,7 @@ class Nccl:
     def failure(self, comm: Any) -> str:
         """The error of a communicator after its calls returned, such as a broken link.
 
-        It is empty if there is none.
+        Empty if there is none.
         """
         try:
             code = int(self._bindings.comm_get_async_error(comm))

@@ -46,7 +46,7 @@ _ID_BYTES = 128
 """Bytes of NCCL's id (`NCCL_UNIQUE_ID_BYTES` in nccl.h)."""
 
 _BYTE_CALL = Call("all_reduce", "barrier", "barrier()")
-"""The sum of a byte of each rank that stands for a barrier."""
+"""The call that stands for a barrier: the sum of a byte of each rank."""
 
 _VERDICT_S = 2.0
 """Seconds that a finished result waits for the hub's answer: far longer than a message takes."""
@@ -54,11 +54,11 @@ _VERDICT_S = 2.0
 _GATHER_S = 10e-3
 """Seconds that calls are gathered before the hub is told of them, unless a result waits for its answer.
 
-Each message costs several threads some 0.1 ms, in which this process does nothing else: twice as long as a call takes.
+Each message costs several threads some 0.1 ms, in which this process does nothing else. A call takes half of that.
 """
 
 _CALLS_PER_QUERY = 64
-"""Pending calls from one question to the device, whether the first of them is over, to the next.
+"""Pending calls for which the device is asked once whether the first of them is over.
 
 A question takes the interpreter's lock from the thread that enqueues.
 """
@@ -74,7 +74,7 @@ class _Pending:
         group: the ranks whose calls are counted together.
         number: its number among the group's calls, from 0.
         recorded: whether a graph has recorded it, and launches it at any time.
-        since: when it was over on the device and the hub had not answered, in seconds; None before that.
+        since: when it was first seen over on the device without the hub's answer, in seconds; None before that.
         error: why its results are wrong or missing.
     """
 
@@ -87,7 +87,7 @@ class _Pending:
     error: BaseException | None = None
 
     def is_over(self) -> bool:
-        """Whether it is known to be over. While later work runs, the device does not tell."""
+        """Whether it is known to be over. While later work runs, the device cannot tell."""
         return self.is_done() or self.stream.driver.query()
 
     def is_done(self) -> bool:
@@ -96,26 +96,26 @@ class _Pending:
 
 
 class _Recorded:
-    """Kept by a graph that has recorded a call."""
+    """A mark of a recorded call, which the graph keeps."""
 
     __slots__ = ("__weakref__",)
 
 
 _Report = tuple[Group, Call, str]
-"""A call, as the hub is told of it; the text is the failure of the work that makes its operands."""
+"""A call for the hub: its group, the call, the failure of the work that makes its operands."""
 
 
 @dataclass(slots=True)
 class _Note:
-    """What is to be noted of a call that NCCL enqueues, and how far that is.
+    """The notes of a call that NCCL enqueues, and the steps that are done.
 
     Attributes:
         stream: the caller's stream.
         streams: by rank, the stream of its part.
         group: the ranks whose calls are counted together.
-        report: what the hub is told.
-        is_counted: whether the stream counts the call.
-        is_made: whether the call is one of those that the hub is to be told of.
+        report: the call for the hub.
+        in_sequence: whether the stream's `sequence` counts the call.
+        in_num_calls: whether the engine's `_num_calls` counts the call.
         pending: the call among those that are not known to be over; None before it has its number.
     """
 
@@ -123,8 +123,8 @@ class _Note:
     streams: dict[int, Stream]
     group: Group
     report: _Report
-    is_counted: bool = False
-    is_made: bool = False
+    in_sequence: bool = False
+    in_num_calls: bool = False
     pending: _Pending | None = None
 
     @classmethod
@@ -163,15 +163,15 @@ class NcclEngine(Engine):
         self._doomed: deque[Any] = deque()  # communicators that are to be aborted
         self._hub = hub
         self._lock = new_lock()  # NCCL takes calls of a communicator from one thread at a time
-        self._links = new_lock()  # held while NCCL is asked about a communicator, which must not be aborted meanwhile
-        self._sides: dict[int, Stream] = {}  # by rank, the streams of parts on other GPUs than the caller's
+        self._links = new_lock()  # held while NCCL is asked about a communicator: it must not be aborted meanwhile
+        self._sides: dict[int, Stream] = {}  # by rank, the stream of a part on another GPU than the caller's
         self._bytes = {rank: _byte_on(device) for rank, device in self._devices.items()}
         self._pending: deque[_Pending] = deque()  # in the order of calls
         self._broken: CollectiveError | None = None  # the error of all further calls
         self._numbers: dict[Group, int] = {}  # by group, the number of calls made here
         self._agreed: dict[Group, int] = {}  # by group, the number of calls that all ranks have made
         self._failed: dict[tuple[Group, int], str] = {}  # by group and number, why a call failed on some rank
-        self._untold: queue.SimpleQueue[_Report | None] = queue.SimpleQueue()  # None ends the thread
+        self._untold: queue.SimpleQueue[_Report | None] = queue.SimpleQueue()  # for `_tell_hub`; None ends its thread
         self._hurry: queue.SimpleQueue[None] = queue.SimpleQueue()  # an item: tell the hub at once
         self._graphs: WeakSet[_Recorded] = WeakSet()  # one for each call that a graph has recorded
         self._has_recorded = False  # whether a graph has ever recorded a call
@@ -267,8 +267,8 @@ class NcclEngine(Engine):
                 self._nccl.issue(commands, results)
                 self._take_note(note)
             except BaseException:
-                # Ctrl-C, behind NCCL's call or amid the note: the other ranks wait for this one all the same, and the
-                # hub would take this rank's next call for this one.
+                # Ctrl-C came behind NCCL's call, or amid the note. The other ranks wait for this call all the same, and
+                # without the note the hub would take this rank's next call for it.
                 if len(results) == len(commands):
                     self._take_note(note)
                 raise
@@ -336,18 +336,18 @@ class NcclEngine(Engine):
 
         Later work is ordered behind it, its waiters get its error, and the hub is told of it.
 
-        Each step may be done twice, where Ctrl-C interrupted the first time. What must not be done twice has a flag, or
-        a record, which is set with no call in between.
+        This is called again if Ctrl-C interrupted it. A step that must not be done twice has a flag, or a record, in
+        the note, which is set with no call in between.
 
-        A call moves its operands even if the work that makes them failed: NCCL's calls of the other ranks wait for it.
+        A call moves its operands even if the work that makes them failed: NCCL's calls on the other ranks wait for it.
         """
         stream = note.stream
         for side in note.streams.values():
             if side is not stream:
                 order_behind(stream, side)
-        if not note.is_counted:
+        if not note.in_sequence:
             stream.sequence += 1
-            note.is_counted = True
+            note.in_sequence = True
         while self._pending and self._pending[0].is_done():
             self._pending.popleft()
         if len(self._pending) % _CALLS_PER_QUERY == _CALLS_PER_QUERY - 1:
@@ -361,24 +361,24 @@ class NcclEngine(Engine):
         pending = note.pending
         if not pending.recorded and pending is not (self._pending[-1] if self._pending else None):
             self._pending.append(pending)
-            # `_give_up` takes no lock. It sets `_broken`, and then looks at the pending calls. This call is pending
-            # first, and then looks at `_broken`: so one of the two threads sees the other.
+            # `_give_up` does not take `_lock`. It sets `_broken`, and then looks at the pending calls. Here the call
+            # becomes pending, and then `_broken` is read. So one of the two threads sees the other.
             pending.error = self._broken
         stream.driver.check_behind(partial(self._check, pending), expect=self._expect)
         if self._hub is not None:
-            if not note.is_made:
+            if not note.in_num_calls:
                 self._num_calls += 1
-                note.is_made = True
+                note.in_num_calls = True
             self._untold.put(note.report)
 
     def _check(self, pending: _Pending) -> bool:
         """Raise the error of a call that is over on the device.
 
-        Returns whether its outcome is known. The data may come before the hub's answer that another rank made another
-        call, in which case they are wrong.
+        Returns whether its outcome is known. The data may come before the hub's answer, and are wrong if the
+        answer is that another rank made another call.
         """
-        # All launches of a graph share one `pending`. So a launch fails if the communicator is broken by its end. The
-        # first ones wait for the hub's answer about the recorded call, which other ranks may not have recorded.
+        # All launches of a graph share one `pending`. So a launch fails if the communicator is broken by its end. Early
+        # launches wait for the hub's answer about the recorded call, which other ranks may not have recorded.
         error = self._broken if pending.recorded else pending.error
         if error is None and not self._is_agreed(pending):
             error = self._broken
@@ -435,7 +435,7 @@ class NcclEngine(Engine):
         assert self._hub is not None
         last: _Report | None = None
         while (call := self._untold.get()) is not None:
-            if call is last:  # Ctrl-C came when it had been put here: it was put again
+            if call is last:  # Ctrl-C came behind its `put`, and `_take_note` put it again
                 continue
             with contextlib.suppress(queue.Empty):
                 self._hurry.get(timeout=_GATHER_S)
@@ -449,8 +449,8 @@ class NcclEngine(Engine):
             self._num_told += len(calls)
             if call is None:
                 return
-            # Each waiter hurries twice, the second time often behind this message. Then the next call would have a
-            # message of its own. So the item is dropped: a waiter for a later call puts in another.
+            # Each waiter hurries the hub twice, the second time often behind this message. Then the next call would
+            # get a message of its own. So the item is dropped: a waiter for a later call puts in another one.
             with contextlib.suppress(queue.Empty):
                 self._hurry.get_nowait()
 
@@ -464,11 +464,11 @@ class NcclEngine(Engine):
         """End pending and later calls with an error, and abort NCCL's communicators.
 
         Args:
-            error: of these calls.
-            waits: whether to wait until NCCL has freed the communicators, though graphs have recorded calls.
+            error: the error of these calls.
+            waits: whether to wait until NCCL has freed the communicators, even if graphs have recorded calls.
         """
-        # Without `_lock`: a call may hold it while it waits, in NCCL, for the rank that is gone. A second call takes
-        # the steps that Ctrl-C has left of the first one.
+        # Without `_lock`: a collective may hold it while it waits, in NCCL, for the rank that is gone. If Ctrl-C
+        # interrupts this function, its next call takes the remaining steps.
         if self._broken is None:
             self._broken = error
         for pending in list(self._pending):
@@ -477,18 +477,18 @@ class NcclEngine(Engine):
         with self._links:
             for rank, comm in self._comms.items():
                 if comm is not None:
-                    # No call ahead of the second line, where Ctrl-C could come: the communicator is in one of the two.
+                    # Ctrl-C comes behind a call, and so not between these lines: the communicator is in one place.
                     self._comms[rank] = None
                     self._doomed.append(comm)
         if not self._doomed:
             return
-        # On a thread, to which no Ctrl-C comes. NCCL's call ends what waits on the device at once. But it returns when
-        # all graphs with calls of the communicator are destroyed (`commDestroySync` in NCCL's src/init.cc). The user
-        # may keep these, launches in flight do, and the hub's thread must go on.
+        # On a thread, to which no Ctrl-C comes. NCCL's call ends the waits on the device at once. But it returns only
+        # when all graphs with calls of the communicator are destroyed (`commDestroySync` in NCCL's src/init.cc). The
+        # user and launches in flight may keep such graphs, and the hub's thread must go on.
         aborting = threading.Thread(target=self._abort, name="cuda_async-collective-abort", daemon=True)
         try:
             start_thread(aborting)
-        except ContextError:  # the interpreter exits, and starts no thread: the end of the process destroys graphs
+        except ContextError:  # the interpreter exits, and starts no thread; the end of the process destroys the graphs
             if not self._has_recorded:
                 self._abort()
             return
@@ -513,7 +513,7 @@ class NcclEngine(Engine):
     def close(self) -> None:
         self._untold.put(None)
         self._hurry.put(None)  # the thread may be gathering calls
-        graphs_are_gone = not self._graphs  # asked first: behind that `collect` closes all of them
+        graphs_are_gone = not self._graphs  # asked first: if so, `collect` below closes the last of these graphs
         for device in self._devices.values():
             device.collect()
         self._give_up(CollectiveError("this communicator was closed"), waits=graphs_are_gone)
@@ -524,7 +524,7 @@ class NcclEngine(Engine):
 def _byte_on(device: Device) -> Storage:
     stream = device.new_stream()
     storage = Storage.allocate(stream, 1)
-    stream.synchronize()  # the allocation is over: any stream may use it, in a capture too
+    stream.synchronize()  # behind it any stream may use the memory, in a capture too
     return storage
 
 
@@ -560,7 +560,7 @@ def _share_id(hub: ProcessEngine, rank: int, unique_id: bytes) -> bytes:
 
 
 def _inner(device: Device) -> Any:
-    """The driver of a device, without the one that checks it."""
+    """The driver of a device, without a `CheckedDriver` around it."""
     driver = device.driver
     return driver.inner if isinstance(driver, CheckedDriver) else driver
 

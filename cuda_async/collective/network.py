@@ -47,13 +47,13 @@ class Network:
         Args:
             kind: the collective's name; `message` for a `send` and its `recv`.
             nbytes: the bytes of one rank's operand.
-            ranks: the ranks that take part; a number stands for so many, from rank 0.
+            ranks: the ranks that take part; a number `n` stands for ranks 0 to n - 1.
         """
         members = range(ranks) if isinstance(ranks, int) else ranks
         world = len(members)
         others = world - 1
         crossings = len({rank // self.node for rank in members}) - 1 if self.node else 0
-        # A piece passes each link of the ring once, so that latencies add up. The slowest link limits the rate.
+        # A piece passes each link of the ring but one, so that latencies add up. The slowest link limits the rate.
         latency = (others - crossings) * self.latency_s + crossings * self.between_s
         rate = self.bytes_per_s
         if crossings:

@@ -16,7 +16,7 @@ import numpy as np
 from cuda_async.collective.board import Call, Key, words_by_rank
 from cuda_async.collective.buffer import Buffer, buffer_of
 from cuda_async.collective.engine import Engine, Seat
-from cuda_async.collective.semantics import supported
+from cuda_async.collective.semantics import why_unsupported
 from cuda_async.core.lease import Use, contested, refuse_conflicts
 from cuda_async.core.stream import expect_stream
 from cuda_async.errors import ArgumentError, ArgumentTypeError, raise_again, without_traceback
@@ -33,7 +33,7 @@ __all__ = ("Barrier", "BoundCollective", "Collective", "Message", "Operand")
 T = TypeVar("T")
 
 Draw = Callable[[int], Key]
-"""The key of a local rank's next meeting."""
+"""Returns the key of a local rank's next meeting."""
 
 Parts = Callable[[], list[tuple[Key, Seat]]]
 """Returns each local rank's part of a call with the key of its meeting: a new key at each call."""
@@ -55,7 +55,7 @@ class Operand:
 
     def is_written(self, rank: int) -> bool:
         """Whether a rank writes it."""
-        return self.writes if isinstance(self.writes, bool) else rank == self.writes  # `True` is no rank 1
+        return self.writes if isinstance(self.writes, bool) else rank == self.writes  # `True == 1`, but is no rank
 
     def buffers(self, ranks: Sequence[int], kind: str) -> list[Buffer]:
         """The elements of each local rank's operand.
@@ -88,14 +88,14 @@ class _Meeting(DeviceOp[T]):
         super().__init__()
         self._engine = engine
         self._result = result
-        self._parts: Parts = list  # no parts; subclasses set theirs, and their uses
+        self._parts: Parts = list  # returns no parts; subclasses set theirs, and their uses
         self._uses: tuple[Use, ...] = ()
 
     def bind(self, stream: Stream) -> BoundCollective:
         """Bind this call to `stream`, to be repeated.
 
-        A repetition costs little more than NCCL's own call. All ranks must repeat it. Binding uses the operation up: it
-        no longer borrows its operands.
+        A repetition costs little more than NCCL's own call. All ranks must repeat it. Binding uses the operation up:
+        it then borrows its operands no longer.
 
         Raises:
             OwnershipError: the operation was used before.
@@ -127,8 +127,8 @@ class _Meeting(DeviceOp[T]):
 class BoundCollective:
     """A collective, a message or a barrier bound to its operands and a stream.
 
-    Made by `bind`. Between calls other operations may use the operands. Each call is ordered behind these, and refused
-    while one of them borrows an operand in a conflicting way.
+    Made by `bind`. Between calls other operations may use the operands. Each call is ordered behind these operations,
+    and refused while one of them borrows an operand in a conflicting way.
     """
 
     __slots__ = ("_engine", "_name", "_parts", "_site", "_stream", "_uses")
@@ -153,15 +153,15 @@ class BoundCollective:
         and nobody has waited for them. On this rank `stream.synchronize()` raises the error.
 
         Raises:
-            OwnershipError: another operation borrows an operand in a conflicting way, or a graph uses one that is
-                written; this rank has not called then.
-            CollectiveError: a communicator of GPUs is broken or closed. One of the CPU raises it in waiters.
+            OwnershipError: another operation borrows an operand in a conflicting way, or a graph uses an operand that
+                is written. Nothing was enqueued then.
+            CollectiveError: a communicator of GPUs is broken or closed. On the CPU waiters raise it.
             DeviceError: the device was lost.
         """
         stream = self._stream
         with stream.submission:
             stream.continue_run()
-            # Seldom; comparing the ranges takes a while.
+            # `contested` is quick and seldom true; comparing the byte ranges takes a while.
             if any(contested(use.storage.leases, use.write) for use in self._uses):
                 refuse_conflicts(self._uses, self, self._site)
             stream.driver.enter()  # NCCL asks for the thread's current GPU
@@ -207,7 +207,7 @@ class Collective(_Meeting[T]):
     ) -> None:
         self._kind = kind
         columns = [operand.buffers(ranks, kind) for operand in operands]  # by operand, then by local rank
-        for x, into in zip(columns[0], columns[-1], strict=True):
+        for x, into in zip(columns[0], columns[-1], strict=True):  # one and the same if there is one operand
             _check(kind, x, into, world, op)
             engine.check(x.dtype, op)
         if len({(x.dtype, x.elements) for x in columns[0]}) > 1:
@@ -270,8 +270,8 @@ class Barrier(_Meeting[None]):
 def _enqueue(engine: Engine, stream: Stream, parts: Parts, uses: tuple[Use, ...]) -> None:
     """Enqueue a call behind other uses of its operands.
 
-    It is enqueued even if earlier work on an operand is known to have failed: the call fails then, on all ranks.
-    Without it the other ranks' calls would meet this rank's next call, which is of a later step.
+    It is enqueued even if earlier work on an operand is known to have failed: it then fails on all ranks. If it were
+    not enqueued, the other ranks' calls would meet this rank's next call, which belongs to a later step.
     """
     storages = [(cast("Storage", use.storage), use.write) for use in uses]
     failure = None
@@ -285,7 +285,7 @@ def _enqueue(engine: Engine, stream: Stream, parts: Parts, uses: tuple[Use, ...]
 
 
 def _check(kind: str, x: Buffer, into: Buffer, world: int, op: str) -> None:
-    if op and (why := supported(x.dtype, op)):
+    if op and (why := why_unsupported(x.dtype, op)):
         raise ArgumentError(f"{kind}: {why}")
     if x.dtype != into.dtype:
         raise ArgumentError(f"{kind}: x has elements of {x.dtype}, into of {into.dtype}; expected one dtype")
@@ -306,7 +306,7 @@ def _seat(rank: int, kind: str, x: Buffer, into: Buffer, op: str, root: int, pla
     return Seat(rank, call, op, root, x.dtype, x.address, x.elements, into.address, into.elements)
 
 
-@functools.lru_cache(maxsize=256)  # loops repeat calls, and writing the words of one takes a while
+@functools.lru_cache(maxsize=256)  # loops repeat calls, and to write the words of a call takes a while
 def _call(method: str, kind: str, dtype: np.dtype[Any], count: int, op: str, root: int | None, place: Place) -> Call:
     details = [f"{dtype}[{count}]"]
     if op:

@@ -1,7 +1,7 @@
 """The engine of ranks in processes, of one machine or of several.
 
-Rank 0's process has the hub, a thread with the board. Each rank has a thread that receives the hub's messages. All
-messages, in the order of a call's life:
+Rank 0's process has the hub, a thread with the board. Each rank has a thread that receives the hub's messages. These
+are all messages, in the order in which a communicator and a call need them:
 
     hub -> rank    hello folder                      the folder for files, on rank 0's machine
     rank -> hub    rank world can_write              its number, the number of ranks, whether it can write the folder
@@ -11,13 +11,13 @@ messages, in the order of a call's life:
     hub -> rank    refused key why                   this call failed on all ranks; later ones may succeed
     rank -> hub    done key                          it has read the other ranks' elements
     hub -> rank    free key                          all ranks have read: its file may be used again
-    rank -> hub    called table runs                 NCCL moves its data: its calls, each once, and their order
+    rank -> hub    called table runs                 its calls, whose data NCCL moves: each once, and their order
     hub -> rank    failed (*group, number) why       the work before this call failed on some rank
     hub -> rank    agreed ((*group, count), ...)     so many calls of these groups are the same on all ranks
     rank -> hub    abort why                         end every call, on all ranks
     hub -> rank    broken why                        no call can succeed any more
     rank -> hub    leave None                        it closes its communicator
-    hub -> rank    left why                          a rank has left: what still waits for it will not end
+    hub -> rank    left why                          a rank has left: work that still waits for it will not end
 
 A process that dies closes its socket, and the hub tells the other ranks at once. The unique id holds the key of the
 handshake, so that only processes that know the id can connect. The folder is readable for its user alone.
@@ -54,7 +54,7 @@ _RETRY_S = 0.02
 """Seconds between two attempts to reach a hub that does not listen yet."""
 
 _MIN_ANSWER_S = 0.1
-"""Seconds that a process which listens has for its first answer, however late it is found."""
+"""The least seconds that a listening process has for its first answer, however late it is found."""
 
 _GRACE_S = 2.0
 """Seconds beyond the limit that a rank waits for the hub's message.
@@ -63,7 +63,7 @@ At the limit the hub ends the call, and names the late ranks. If no message has 
 """
 
 _LEAVE_S = 1.0
-"""Seconds that a rank that leaves waits for its last messages to be sent; later ones are lost."""
+"""Seconds that a leaving rank waits until its last messages are sent; the others are lost."""
 
 _engines: weakref.WeakSet[ProcessEngine] = weakref.WeakSet()
 
@@ -75,8 +75,8 @@ def _leave() -> None:
 
 
 def _end(hub: Hub) -> None:
-    # `atexit` runs this before its own call of `_leave`, which was registered earlier. The hub waits until all ranks
-    # have left, so that the ranks of this process must leave first.
+    # The hub waits until all ranks have left. So the ranks of this process must leave first. `atexit` itself calls
+    # `_leave` only after this function, since `_leave` was registered earlier.
     _leave()
     hub.end()
 
@@ -159,7 +159,7 @@ class ProcessEngine(HostEngine):
                 raise CollectiveError(f"rank 0 cannot be reached at {address} ({error})") from error
         folder = Path()
         try:
-            _, name = link.recv()
+            _, name = link.recv()  # `hello folder`
             folder = Path(name)
             link.send(self._rank, self.world, os.access(folder, os.W_OK))
             answer, detail = link.recv()  # `welcome shared_folder`, or `broken why`
@@ -194,7 +194,7 @@ class ProcessEngine(HostEngine):
 
     def meeting(self, parts: Callable[[], list[tuple[Key, Seat]]]) -> Callable[[], Meet]:
         def make() -> Meet:
-            ((key, seat),) = parts()  # a process has one rank, so that a call has one part, and a party of 1
+            ((key, seat),) = parts()  # a process has one rank: a call has one part, and its party one member
 
             def meet(finish: Finish, failure: BaseException | None, at: float) -> None:
                 text = "" if failure is None else f"{type(failure).__name__}: {failure}"
@@ -207,7 +207,7 @@ class ProcessEngine(HostEngine):
     def on_break(self, tell: Callable[[str], None]) -> None:
         """Call `tell(why)` when no call can succeed any more.
 
-        It is called on any thread; at once if that is so already.
+        It is called on any thread, and at once if no call can succeed now.
         """
         with self._lock:
             self._listeners.append(tell)
@@ -221,19 +221,19 @@ class ProcessEngine(HostEngine):
         They are called on the thread that receives messages. Set them before the first `tell`.
 
         Args:
-            agreed: called with a group and the number of its first calls that are the same on all its ranks.
-            failed: called with a group, the number of a call from 0, and why it failed on some rank. That is before
-                `agreed` counts the call.
+            agreed: called with a group, and how many of its calls, from the first on, are the same on all its ranks.
+            failed: called with a group, the number of a call from 0, and why it failed on some rank. It is called
+                before `agreed` counts the call.
         """
         self._agreed, self._failed = agreed, failed
 
     def tell(self, calls: Sequence[tuple[Group, Call, str]]) -> None:
-        """Tell the hub of this rank's calls, in their order; wait for no other rank.
+        """Tell the hub of this rank's calls, in their order. Waits for no other rank.
 
         Args:
             calls: the group of each call, the call, and the error of the work that makes its operands; empty for none.
         """
-        table: dict[tuple[Group, Call, str], int] = {}  # a program makes few different calls, and these often
+        table: dict[tuple[Group, Call, str], int] = {}  # a program makes few different calls, and each of them often
         runs = tuple((table.setdefault(call, len(table)), sum(1 for _ in run)) for call, run in groupby(calls))
         with contextlib.suppress(OSError), self._lock:  # the hub is gone, which the receiving thread finds out
             self._send("called", tuple(table), runs)
@@ -270,8 +270,8 @@ class ProcessEngine(HostEngine):
     def _taken(self, seat: Seat) -> tuple[str | bytes, str]:
         """The token of this rank's elements, and why they could not be handed over.
 
-        The reason is empty if they could. The other ranks are told of it as of a failure of the work before: else they
-        would wait for this rank.
+        The reason is empty if they could. The other ranks are told of it, as of a failure of the work before the call:
+        else they would wait for this rank.
         """
         try:
             return self._way.take(seat.brings()), ""
@@ -334,14 +334,11 @@ class ProcessEngine(HostEngine):
         _tell(waiting.party.end(error, None))
 
     def _patience(self) -> float | None:
-        """Seconds until the first of the times at which `_give_up` has something to do.
-
-        None for ever.
-        """
+        """Seconds until `_give_up` may have something to do; None if it never has."""
         with self._lock:
             if self._limit_s is None:
                 return None
-            # A call that begins while the thread waits does not wake it, and is due after this.
+            # A call that begins while the thread waits does not wake it, and is due later than all calls up to now.
             first = min((waiting.since for waiting in self._waiting.values()), default=time.monotonic())
         due = first + self._limit_s + _GRACE_S
         if self._left is not None and not self._broken:
@@ -351,8 +348,9 @@ class ProcessEngine(HostEngine):
     def _give_up(self) -> None:
         """End all calls if one is too late, or a rank left too long ago.
 
-        A call is too late when it has waited for the limit and `_GRACE_S`, and a rank left too long ago after the
-        limit: GPUs may wait for it, since the hub knows of no launch of a graph, nor what an agreed call still moves.
+        A call is too late when it has waited for the limit and `_GRACE_S`. A rank left too long ago when the limit has
+        passed since. GPUs may still wait for its data: the hub cannot tell, since it knows neither the launches of
+        graphs nor which agreed calls are over.
         """
         if self._limit_s is None:
             return
@@ -390,7 +388,7 @@ class ProcessEngine(HostEngine):
         if self._outbox is not None:
             self._outbox.put(None)
             self._sender.join(_LEAVE_S)
-        self._break("this communicator was closed")  # ahead of the link, so that this is the reason that callers read
+        self._break("this communicator was closed")  # before the link ends, so that callers read this reason
         self._hub.close()
         self._way.close()
 

@@ -1,6 +1,7 @@
 """The meaning of collectives, in NumPy: a rank's result from all operands.
 
-Ranks are added up in their order, so that every rank has the same bits, whichever came first. 16-bit and 8-bit floats
+The engines of the CPU and of simulated devices compute by these functions; NCCL has its own. The operands are added up
+in the order of their ranks, so that every rank has the same bits, whichever rank came first. Floats of 16 and 8 bits
 are added up in f32 and rounded once.
 """
 
@@ -13,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ("KINDS", "REDUCTIONS", "outcome", "is_read", "supported")
+__all__ = ("KINDS", "REDUCTIONS", "is_read", "outcome", "why_unsupported")
 
 Array = npt.NDArray[Any]
 
@@ -24,11 +25,11 @@ REDUCTIONS: dict[str, Callable[[Array, Array], Array]] = {
     "max": np.maximum,
     "avg": np.add,
 }
-"""By name. `min` and `max` of a NaN are NaN, as in NumPy. `avg` divides the sum by the number of ranks, afterwards."""
+"""Reductions by name. `min` and `max` of a NaN are NaN, as in NumPy. `avg` is a sum, which `_reduced` then divides."""
 
 
-def supported(dtype: np.dtype[Any], op: str) -> str:
-    """Why elements of this dtype cannot be reduced by `op`; empty where they can."""
+def why_unsupported(dtype: np.dtype[Any], op: str) -> str:
+    """Why elements of this dtype cannot be reduced by `op`; empty if they can."""
     if dtype.kind == "b" and op not in ("min", "max"):
         return f"bools have no {op}; max is `any` and min is `all`"
     if op == "avg" and dtype.kind in "iu":
@@ -37,7 +38,7 @@ def supported(dtype: np.dtype[Any], op: str) -> str:
 
 
 def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype in which a dtype is added up.
+    """The dtype in which elements of a dtype are added up.
 
     Bf16 and the 8-bit floats have kind V, since they are not NumPy's own.
     """
@@ -98,7 +99,7 @@ def outcome(kind: str, parts: Mapping[int, Array], rank: int, op: str, root: int
 
     Args:
         kind: a name of `KINDS`, or `message` for a `send` and its `recv`.
-        parts: the elements of each rank's operand, of one axis.
+        parts: the elements of each rank's operand, as an array of one axis.
         rank: the rank of the result.
         op: a name of `REDUCTIONS`, if the kind reduces.
         root: the rank that has the original, gets the sum, or sends.
@@ -110,7 +111,7 @@ def outcome(kind: str, parts: Mapping[int, Array], rank: int, op: str, root: int
 
 
 def is_read(kind: str, rank: int, root: int) -> bool:
-    """Whether other ranks read this rank's operand; else it need not be handed over."""
+    """Whether other ranks read this rank's operand. If not, nobody gets it."""
     if kind in ("broadcast", "message"):
         return rank == root
     return kind != "barrier"

@@ -1,7 +1,7 @@
 """Addresses, links and files by which ranks in processes reach one another.
 
 An address is a folder of one machine, with a Unix socket, or a host and a port. If all ranks can write one folder, data
-pass through files there, which they map into memory; else through the links.
+pass through files there, which the ranks map into memory. If not, data pass through the links.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LOCK = "lock"
 """The name of the locked file in that folder."""
 
 _PREFIX = "cuda-async-"
-"""The beginning of such a folder's name."""
+"""The beginning of the name of each such folder."""
 
 _SCHEME = "tcp://"
 
@@ -73,7 +73,7 @@ class Address:
         """The address in a unique id.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the text is no unique id.
         """
         if unique_id.startswith(_SCHEME):
             place, _, key = unique_id.removeprefix(_SCHEME).partition("#")
@@ -111,7 +111,7 @@ class Address:
     def of_launcher(host: str, port: int, *words: str) -> str:
         """The unique id of processes that have a launcher's host and port, and no secret.
 
-        Its key keeps apart the jobs of a machine, and keeps out nobody who knows these.
+        Its key keeps the jobs of a machine apart. It keeps out nobody who knows the host, the port and the words.
 
         Args:
             host: the host of rank 0.
@@ -132,11 +132,11 @@ def _is_key(text: str) -> bool:
 def new_folder() -> str:
     """Make a folder for files that ranks map, for this user alone.
 
-    Folders that killed processes have left are removed first: their files take memory.
+    Folders that killed processes left behind are removed first: their files take memory.
     """
     # A file system in memory where there is one: files elsewhere are written to a disk sooner or later.
     parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
-    _remove_left_folders(Path(parent))
+    _remove_abandoned_folders(Path(parent))
     return tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent)
 
 
@@ -158,15 +158,15 @@ def claim_folder(folder: Path) -> BinaryIO | None:
     return file
 
 
-def _remove_left_folders(parent: Path) -> None:
+def _remove_abandoned_folders(parent: Path) -> None:
     """Remove this user's folders whose hubs were killed.
 
-    A folder without a lock stays: its hub has not begun yet.
+    A folder without a lock file stays: its hub has not begun yet.
     """
     if fcntl is None:
         return
     for folder in parent.glob(f"{_PREFIX}*"):
-        # OSError: there is no lock, its hub lives, it is another user's, or another process removes it.
+        # OSError: the folder has no lock file, its hub lives, it is another user's, or another process removes it.
         with contextlib.suppress(OSError), open(folder / _LOCK, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
@@ -193,8 +193,8 @@ def listen(address: Address) -> socket.socket:
         except OSError as error:
             if error.errno != errno.EADDRNOTAVAIL and not isinstance(error, socket.gaierror):
                 raise
-            # The host is no address of this machine: other ranks reach it by that name, as by a service of a cluster.
-            # So rank 0 listens on all addresses.
+            # The host is no address of this machine, but other ranks reach it by that name: it may be a service of a
+            # cluster. So rank 0 listens on all addresses.
             return socket.create_server(("", address.port), backlog=64)
     except OSError as error:
         remedy = "was this unique id used before?" if address.folder else "is the port taken? choose another"
@@ -278,12 +278,12 @@ class Link:
             case {"map": items}:
                 return {rank: self._unpacked(item) for rank, item in items}
             case {"bytes": _}:
-                return self.connection.recv_bytes()  # bytes follow in the order of their places in the message
+                return self.connection.recv_bytes()  # the bytes follow in the order of their places in the message
             case _:
                 return part
 
     def poll(self, seconds: float | None) -> bool:
-        """Whether a message has come, or comes within so many seconds."""
+        """Whether a message has come, or comes within so many seconds; None: for ever."""
         return self.connection.poll(seconds)
 
     def close(self) -> None:
@@ -296,7 +296,7 @@ def _packed(part: Any, blobs: list[Any]) -> Any:
     match part:
         case bytes():
             blobs.append(part)
-            return {"bytes": 0}  # a place for them
+            return {"bytes": 0}  # their place in the message; the 0 has no meaning
         case Call():
             return {"call": [part.kind, part.form, part.words]}
         case dict():
@@ -325,7 +325,7 @@ class Way(Protocol):
         ...
 
     def give_back(self, token: str | bytes) -> None:
-        """Reuse the memory of a token: all ranks have read its elements."""
+        """Allow the memory of a token to be used again: all ranks have read its elements."""
         ...
 
     def close(self) -> None:
@@ -373,7 +373,7 @@ class Pages:
         names = self._free.setdefault(size, [])
         if not names:
             names.append(self._create(size))
-        self._reserve(names[-1], array.nbytes)  # ahead of `pop`: where there is no room, the file stays a free one
+        self._reserve(names[-1], array.nbytes)  # ahead of `pop`: if there is no room, the file stays free
         name = names.pop()
         self._view(name)[: array.nbytes] = array.view(np.uint8)
         return name

@@ -1,8 +1,8 @@
 """A caching allocator: it keeps freed blocks, by size class, for reuse.
 
 Fresh memory is slow: the system clears each page at its first touch, or a driver locks it. So freed blocks are kept, up
-to a threshold. It is not stream-ordered: the caller calls `free` when the block's last user is done. A function of the
-caller's, the source, makes blocks.
+to a threshold. The cache is not stream-ordered: the caller calls `free` when the block's last user is done. New blocks
+come from the source, a function that the caller gives.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cuda_async.locks import new_lock
 __all__ = ("ALIGNMENT", "Block", "BlockCache", "HostBlock", "PooledDriver", "size_class")
 
 ALIGNMENT = 64
-_MIN_MAPPED_BYTES = 256 << 10  # larger blocks are mapped, so that dropping one gives its pages back to the system
+_MIN_MAPPED_BYTES = 256 << 10  # of a block that is mapped, so that dropping it gives its pages back to the system
 _MIN_HUGE_BYTES = 2 << 20  # the size of a huge page of x86-64
 
 
@@ -32,6 +32,7 @@ def size_class(nbytes: int) -> int:
     >>> size_class(1), size_class(100), size_class(1 << 20), size_class((1 << 20) + 1)
     (64, 128, 1048576, 1179648)
     """
+    # A sixteenth of the power of two above the request: an eighth of the one below it.
     step = max(ALIGNMENT, (1 << (nbytes - 1).bit_length()) >> 4) if nbytes > 1 else ALIGNMENT
     if nbytes >= _MIN_MAPPED_BYTES:
         step = max(step, mmap.PAGESIZE)
@@ -39,7 +40,7 @@ def size_class(nbytes: int) -> int:
 
 
 class Block(Protocol):
-    """Memory from a source. `release` gives it back, or else dropping the object does."""
+    """Memory from a source. `release` gives it back, or dropping the object does."""
 
     address: int
     size: int
@@ -114,7 +115,8 @@ class BlockCache:
         with self._lock:
             blocks = self._free.get(size)
             if blocks:
-                # No function is called from here on, so that no signal's handler runs: the block is kept or in use.
+                # No function is called from here on, so that no signal handler runs between the lists: the block is in
+                # one of them.
                 block = blocks[-1]
                 del blocks[-1]
                 self.kept -= size

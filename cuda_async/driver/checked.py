@@ -1,11 +1,12 @@
 """`CheckedDriver`: finds conflicting uses of memory that nothing orders.
 
 It wraps a driver of any kind, and follows the runtime's calls: work on each stream, events recorded, waits for them,
-and completions that the host has seen. From these alone it keeps a vector clock for each stream, by which the first of
-two conflicting uses must happen before the second. It does not look at the records of `storage.py`, which it checks.
+and completions that the host has seen. From these alone it keeps a vector clock for each stream. By these clocks the
+first of two conflicting uses must happen before the second. It does not look at the records of `storage.py`, which it
+checks.
 
 Frees count as writes. Copies and fills are uses of the memory at their addresses, whether the operation that enqueued
-them declared it or not. Accesses of a kernel are known from its operation only.
+them declared it or not. The uses of a kernel are known from its operation only.
 
 `Device.from_driver(CheckedDriver(HostDriver()))` runs a whole program under it, and `CUDA_ASYNC_CHECK=1` every device
 of the process. It costs a look-up for each use, and a copy of a clock for each event.
@@ -38,7 +39,7 @@ from cuda_async.site import Site, format_site, user_site
 __all__ = ("CheckedDriver", "CheckedEvent", "CheckedGraph", "CheckedStream", "Clock", "Ledger", "Race")
 
 Clock = dict[int, int]
-"""A vector clock: by the number of a stream, the number of its uses that happened before."""
+"""A vector clock: for each stream, by its number, how many of its uses happened before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ class Race:
     Attributes:
         first: the earlier call, as words.
         second: the later call, as words.
-        site: the user's line of the second.
+        site: the user's line of the second call.
     """
 
     first: str
@@ -61,7 +62,7 @@ class Race:
 
 @dataclass(slots=True)
 class _Use:
-    """A use of memory: its stream's number, its number there, words for errors."""
+    """A use of memory: the stream's number, the use's number there, words for errors."""
 
     stream: int
     step: int
@@ -69,7 +70,7 @@ class _Use:
 
 
 class _Memory:
-    """The last write of a storage, and the reads since, of each stream the last one."""
+    """The last write of a storage, and the last read of each stream since."""
 
     __slots__ = ("readers", "writer")
 
@@ -79,7 +80,7 @@ class _Memory:
 
 
 def _join(clock: Clock, other: Clock) -> None:
-    """Raise a clock to another: what happened before that happened before it, too."""
+    """Raise a clock: all that happened before `other` then happened before it, too."""
     for stream, step in other.items():
         if clock.get(stream, 0) < step:
             clock[stream] = step
@@ -94,7 +95,7 @@ class Ledger:
     Attributes:
         races: the races that were found.
         uses: the number of uses that were checked.
-        host: the clock of the host: what it has seen complete happened before all that is enqueued from now on.
+        host: the clock of the host. Work that the host has seen complete happened before all that is enqueued later.
     """
 
     def __init__(self, report: Callable[[Race], None] | None = None) -> None:
@@ -117,7 +118,7 @@ class Ledger:
         """Note a use of the storage at `address`, and look for races.
 
         The work that is enqueued next on `stream` uses it. A use races with an earlier one that the stream's clock
-        does not have: a read with the last write, a write also with the reads since.
+        does not include. A read may race with the last write, a write also with the reads since.
         """
         site = user_site()
         with self._lock:
@@ -130,7 +131,9 @@ class Ledger:
             conflicting = [] if memory.writer is None else [memory.writer]
             if write:
                 conflicting += memory.readers
-            races = [Race(x.words, use.words, site) for x in conflicting if clock.get(x.stream, 0) < x.step]
+            races = [
+                Race(other.words, use.words, site) for other in conflicting if clock.get(other.stream, 0) < other.step
+            ]
             self.races += races
             if write:
                 memory.writer, memory.readers = use, []
@@ -177,7 +180,7 @@ class Ledger:
             return dict(clock)
 
     def join(self, clock: Clock, other: Clock) -> None:
-        """Order the next work of a stream, whose clock is `clock`, behind `other`."""
+        """Order later work of the stream that has `clock` behind `other`."""
         with self._lock:
             _join(clock, other)
 
@@ -289,7 +292,7 @@ class CheckedEvent(DriverEvent):
         self.clock: Clock = {} if clock is None else clock
 
     def query(self) -> bool:
-        clock = self.clock  # ahead of the question: another thread may record the event anew meanwhile
+        clock = self.clock  # read first: another thread may record the event anew during the query
         done = self.inner.query()
         if done:
             self._ledger.seen(clock)
@@ -362,7 +365,7 @@ class CheckedStream(DriverStream):
         self._captures = False
 
     def use(self, address: int, *, write: bool) -> None:
-        """The work enqueued next uses the storage at `address`; called by `Storage.use`."""
+        """Note that the next work uses the storage at `address`; for `Storage.use`."""
         self._ledger.use(self, address, "write" if write else "read", write=write)
 
     def _touch(self, address: int, what: str, *, write: bool) -> None:

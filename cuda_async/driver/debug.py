@@ -2,7 +2,7 @@
 
 `CUDA_ASYNC_CHECK=1` turns it on. A warning names both uses and their lines. Either an operation enqueued work on memory
 without `storage.use(...)` before it, or memory was shared with another library without ordering the work of both. If
-neither an operation nor a library of the user's is involved, it is a bug of this package.
+neither a user's operation nor another library is involved, it is a bug of this package.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ("UnorderedUseWarning", "checked_if_asked", "process_ledger")
 
 
 class UnorderedUseWarning(RuntimeWarning):
-    """Two uses of the same memory that nothing orders: which comes first is chance."""
+    """Two uses of the same memory that nothing orders: chance decides which is first."""
 
 
 def _warn(race: Race) -> None:

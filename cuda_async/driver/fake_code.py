@@ -26,7 +26,7 @@ class FakeFunction(DriverFunction):
         types: the C type of each parameter; `ctypes.c_uint64` for a pointer.
         body: `body(grid, block, *values)`.
         reports_sizes: False for a driver that is too old to report the sizes of parameters.
-        largest_block: the most threads of a block; launches with more are refused, as by a GPU.
+        largest_block: the most threads of a block; a launch with more is refused, as a GPU does it.
     """
 
     __slots__ = ("_body", "_reports_sizes", "_types", "largest_block", "name", "shared_allowed", "shared_used")
@@ -45,7 +45,7 @@ class FakeFunction(DriverFunction):
         self._body = body
         self._reports_sizes = reports_sizes
         self.largest_block = largest_block
-        self.shared_allowed = 48 << 10
+        self.shared_allowed = 48 << 10  # bytes that a GPU allows without `allow_shared`
         self.shared_used = 0
 
     @property

@@ -107,7 +107,7 @@ class DriverEvent(ABC):
         """
 
     def forget(self) -> None:  # noqa: B027 - most keep no failure
-        """Drop the failure, which its waiter has: its traceback keeps frames alive."""
+        """Drop the failure once its waiter has it: the traceback keeps frames alive."""
 
     @abstractmethod
     def failure(self) -> BaseException | None:
@@ -152,10 +152,10 @@ class DriverStream(ABC):
 
     @abstractmethod
     def begin_run(self) -> None:
-        """A run begins: errors of earlier work do not fail its work.
+        """Begin a run: errors of earlier work, but for a lost device, do not fail it.
 
-        Only a lost device fails it. The device is the calling thread's current one until `end_run`, which saves the
-        driver time. Calls of the two nest.
+        The device is the calling thread's current one until `end_run`: calls of the driver then need not switch. Calls
+        of the two methods nest.
 
         Raises:
             DeviceLostError: the device was lost.
@@ -164,20 +164,20 @@ class DriverStream(ABC):
 
     @abstractmethod
     def end_run(self) -> None:
-        """The run has enqueued all of its work. Called on the thread that began it."""
+        """End a run: all of its work is enqueued. Called on the thread that began it."""
 
     def begin_single(self) -> None:
-        """A run of one piece of work begins, which is enqueued next.
+        """Begin a run of one piece of work, which is enqueued next.
 
-        `end_run` is not called. Raises as `begin_run`, or lets the enqueuing call raise.
+        `end_run` is not called. This raises as `begin_run`, or the call that enqueues the work does.
         """
         self.begin_run()
         self.end_run()
 
     def continue_run(self) -> None:  # noqa: B027 - nothing to do where a failure names its run
-        """The work that is enqueued next belongs to the run before.
+        """Continue the last run with the work that is enqueued next.
 
-        If a waiter follows that run, and so has its failure, a new run begins, as by `begin_single`.
+        If a waiter follows that run, and so gets its failure, a new run begins, as by `begin_single`.
         """
 
     def expect_output(self) -> None:  # noqa: B027 - work that runs in this process prints at once
@@ -200,12 +200,12 @@ class DriverStream(ABC):
             check: returns False while it cannot tell: then the work does not count as over, and it is called again. It
                 is called on any thread, and for each waiter that looks for failures, also before the end of the work.
                 In a capture it is called for each launch of the graph. It must not use the driver, nor wait.
-            expect: called when a waiter comes that has nothing else to do: the check's questions to other processes
-                are then asked while the work goes on. It must not wait. Not every driver calls it, no capture does.
+            expect: called when a waiter comes that has nothing else to do. The check's questions to other processes
+                are then asked while the work goes on. It must not wait. Not every driver calls it, and no capture does.
         """
 
     def awaited(self) -> None:  # noqa: B027 - nothing to do where checks ask nobody
-        """A caller waits for the work enqueued so far, and has nothing else to do."""
+        """Note that a caller waits for the work so far, and has nothing else to do."""
 
     @abstractmethod
     def record(self, event: DriverEvent) -> None:
@@ -213,15 +213,15 @@ class DriverStream(ABC):
 
     @abstractmethod
     def followed(self) -> None:
-        """A caller waits for the work of the present run: it follows the run.
+        """Note that a caller waits for the work of the present run: it follows the run.
 
         That waiter alone gets the run's failure. Until a run is followed, a failure is also that of later records.
         """
 
     def forget(self, failure: BaseException) -> None:  # noqa: B027 - most keep no failure
-        """Drop a failure, which its waiter has; later waiters get a copy.
+        """Drop a failure once its waiter has it; later waiters get a copy.
 
-        Its traceback keeps frames alive.
+        The traceback of a failure keeps frames alive.
         """
 
     @abstractmethod
@@ -273,8 +273,8 @@ class DriverStream(ABC):
         Args:
             make: called now; in a capture, at each launch of the graph. It returns a function, which the stream calls
                 as `meet(finish, failure, time)` when the work before the meeting is over. `failure` is the error of
-                that work, `time` its end in seconds on the device's clock. The function must have `finish` called
-                once, on any thread, now or later.
+                that work, `time` its end in seconds on the device's clock. The function sees to it that `finish` is
+                called once, on any thread, now or later.
 
         Raises:
             LaunchError: streams of this device cannot be parked.
@@ -390,7 +390,7 @@ class DriverGraph(ABC):
 
     @abstractmethod
     def upload(self, stream: DriverStream) -> None:
-        """Copy the graph to the device now, which else the first launch does."""
+        """Copy the graph to the device now: otherwise the first launch does it."""
 
     @abstractmethod
     def close(self) -> None:
@@ -472,7 +472,8 @@ class Driver(ABC):
         """Load machine code (a cubin) and return its function `entry`.
 
         It may use `shared_bytes` of dynamic shared memory. The code stays loaded as long as the returned object lives.
-        `early`: its launches may begin while the kernel ahead still runs; the function itself waits for that one.
+        `early` says when its launches may begin while the kernel ahead still runs: the function itself waits for that
+        kernel (`griddepcontrol.wait`).
         """
 
     def resident_blocks(self, function: object, threads: int, shared_bytes: int, cluster: int) -> int:
@@ -482,7 +483,7 @@ class Driver(ABC):
             function: the function.
             threads: threads of a block.
             shared_bytes: dynamic shared memory of a block.
-            cluster: blocks of a cluster, of which only whole ones count.
+            cluster: blocks of a cluster; only whole clusters count.
 
         Raises:
             LaunchError: the device runs no GPU code.
@@ -567,11 +568,11 @@ class Driver(ABC):
     def memory_info(self) -> MemoryInfo: ...
 
     def pool_high(self) -> tuple[int, int]:
-        """The most bytes in use, and held by the pool, since the marks were reset."""
+        """The most bytes in use, and the most held by the pool, since the last resets."""
         raise self._runs_no_gpu_code("pool_high")
 
     def reset_pool_high(self, *, used: bool, reserved: bool) -> None:
-        """Reset one or both of these marks to the present numbers."""
+        """Reset one or both numbers of `pool_high` to the present ones."""
         raise self._runs_no_gpu_code("reset_pool_high")
 
     def keep_free(self, nbytes: int) -> None:

@@ -28,7 +28,7 @@ class Item(ABC):
 
     @abstractmethod
     def perform(self, stream: QueueStream) -> bool:
-        """Do the item's work; False if another function resumes the queue when it is done."""
+        """Do the item's work; False if the queue is parked, and resumed when it is done."""
 
     def again(self) -> Item:
         """The item for the next launch of a graph: itself, if it has no state."""
@@ -36,10 +36,10 @@ class Item(ABC):
 
 
 class Begin(Item):
-    """A run begins. Earlier failures do not fail it.
+    """The beginning of a run. Earlier failures do not fail it.
 
     Args:
-        followed: whether a waiter of the run before has its failure. If not, the next waiter gets it.
+        followed: whether a waiter of the run before gets that run's failure. If not, the next waiter gets it.
     """
 
     __slots__ = ("_followed",)
@@ -56,7 +56,7 @@ class Begin(Item):
 
 
 class Record(Item):
-    """An event is recorded."""
+    """A record of an event."""
 
     __slots__ = ("ticket",)
 
@@ -78,7 +78,7 @@ class Wait(Item):
         self._stream: QueueStream | None = None
 
     def perform(self, stream: QueueStream) -> bool:
-        # First: the ticket may complete, and another thread be in `_resume`, before `when_done` returns.
+        # Set first: the ticket may complete, and another thread run `_resume`, before `when_done` returns.
         self._stream = stream
         if self._ticket.when_done(self._resume):
             return False  # parked: another thread may have the stream already
@@ -111,7 +111,7 @@ class Call(Item):
     Args:
         kind: the kind of work, for the time that it takes on a simulated device.
         function: the function.
-        amount: its bytes or elements, likewise.
+        amount: its bytes or elements, for the same purpose.
         always: whether it is called even behind a failure.
     """
 
@@ -153,7 +153,7 @@ class Parallel(Item):
         self._grain = grain
         self._pieces = -(-count // grain)
         self._claims = itertools.count()  # `next` of a counter is atomic
-        self._finished = itertools.count(1)
+        self._finished = itertools.count(1)  # the next number is that of the piece that finishes next
         self._error: BaseException | None = None
         self._stream: QueueStream | None = None
 
@@ -170,7 +170,7 @@ class Parallel(Item):
             stream.error = error
             return True
         self._stream = stream
-        for _ in range(min(executor.width, self._pieces) - 1):  # this worker is another
+        for _ in range(min(executor.width, self._pieces) - 1):  # the worker of this call helps, too
             executor.put(self._help)
         return self._work(stream)
 
@@ -190,7 +190,7 @@ class Parallel(Item):
             piece = next(self._claims)
             if piece >= pieces:
                 return False
-            if self._error is None:  # else the piece is only counted, so that some worker finishes the last one
+            if self._error is None:  # else the piece is only counted: some worker must finish the last one
                 start = piece * grain
                 try:
                     body(start, min(start + grain, count))
@@ -220,7 +220,7 @@ class Meeting(Item):
         self._stream: QueueStream | None = None
 
     def met_by(self, met: Callable[[Callable[[], Meet]], Meet]) -> Meeting:
-        """The meeting for the next launch of a graph. `met` calls what makes it."""
+        """The meeting for the next launch of a graph: `met` makes its `Meet` anew."""
         return Meeting(self._make, met(self._make))
 
     def perform(self, stream: QueueStream) -> bool:

@@ -1,6 +1,7 @@
-"""Kind of device to driver. The only file that names the sibling drivers.
+"""The driver of each kind of device. The only file that names the three drivers.
 
-A driver is imported when a device of its kind is first wanted: the bindings of CUDA take time, and may be absent.
+A driver is imported when a device of its kind is first opened: importing CUDA's bindings takes time, and they may be
+absent.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ ACCELERATOR: Final[DeviceKind] = "cuda"
 """The kind of device of `Device(0)` and `device_count()`. A machine that has one prefers it to the CPU."""
 
 NAMES: Final[dict[str, DeviceKind]] = {"cpu": "host", "host": "host", "cuda": "cuda", "gpu": ACCELERATOR}
-"""What people call the kinds of devices."""
+"""The kind of device for each name that users write."""
 
 
 def open_driver(kind: DeviceKind, ordinal: int) -> Driver:

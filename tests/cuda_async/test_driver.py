@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import sys
 import threading
 from collections.abc import Callable
 
@@ -310,6 +311,34 @@ def test_the_simulator_takes_no_step_amid_a_record(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(driver.executor, "put", look)
     stream.record(event)
     assert free == [False]
+
+
+def test_page_locked_memory_is_given_back_while_another_thread_takes_steps() -> None:
+    driver = SimDriver()
+    stream = driver.create_stream()
+    addresses = [driver.pin(8) for _ in range(20_000)]  # so many that copies come between
+    source, target = driver.pin(8), driver.pin(8)  # the last ones, which a copy finds behind all the others
+
+    def give_back() -> None:
+        for address in addresses:
+            driver.unpin(address, 8)
+
+    copies, event, before = 0, driver.create_event(), sys.getswitchinterval()
+    thread = threading.Thread(target=give_back)
+    sys.setswitchinterval(1e-6)
+    try:
+        thread.start()
+        while thread.is_alive():
+            stream.copy(target, source, 8)
+            driver.run_until_idle()
+            copies += 1
+    finally:
+        sys.setswitchinterval(before)
+        thread.join(100)
+    stream.record(event)
+    assert event.wait(100)
+    assert event.failure() is None
+    assert copies, "the threads never met: the test shows nothing"
 
 
 def test_a_full_simulated_device_has_no_bytes_left_and_not_fewer() -> None:

@@ -224,6 +224,11 @@ def test_arguments_that_do_not_fit(sim: SimDriver, arguments: tuple[Any, ...], m
         (float("nan"), "int32"),
         (2, "bool"),
         (1j, "float32"),
+        (1e300, "float32"),
+        (70_000, "float16"),
+        (np.float64(1e300), "float32"),
+        (ctypes.c_double(1e300), "float32"),
+        (10**39, "float32"),
     ],
 )
 def test_a_dtype_that_does_not_hold_the_number(sim: SimDriver, number: Any, dtype: str) -> None:
@@ -232,6 +237,21 @@ def test_a_dtype_that_does_not_hold_the_number(sim: SimDriver, number: Any, dtyp
     with pytest.raises(LaunchError, match=f"parameter 0: {dtype} does not hold"):
         AsyncKernelLaunch(function).push_arg(number, dtype)
     AsyncKernelLaunch(function).push_arg(np.float32(3), "int32").push_arg(-0.0, "float32").discard()
+
+
+@pytest.mark.parametrize("argument", [None, "7", b"7", np.str_("7")])
+def test_a_dtype_makes_no_number_of_anything_else(sim: SimDriver, argument: Any) -> None:
+    sim.define_module(b"cubin", affine_fake(reports_sizes=False))
+    function = load_module_from_bytes(b"cubin", Device.from_driver(sim)).load_function("affine")
+    with pytest.raises(LaunchError, match="parameter 0: expected a number"):
+        AsyncKernelLaunch(function).push_arg(argument, "float32")
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("-inf"), float("nan"), 65_504, ctypes.c_float(1), 1e-300])
+def test_a_float_of_16_bits_holds_infinities_and_rounds(sim: SimDriver, number: Any) -> None:
+    sim.define_module(b"cubin", affine_fake(reports_sizes=False))
+    function = load_module_from_bytes(b"cubin", Device.from_driver(sim)).load_function("affine")
+    AsyncKernelLaunch(function).push_arg(number, "float16").discard()
 
 
 @pytest.mark.parametrize("address", [-1, 1 << 64])

@@ -18,11 +18,10 @@ _SUCCESS: Any = cu.CUresult.CUDA_SUCCESS
 _NOT_READY: Any = cu.CUresult.CUDA_ERROR_NOT_READY
 _OUT_OF_MEMORY: Any = cu.CUresult.CUDA_ERROR_OUT_OF_MEMORY
 
-# After one of these every call on the context fails, with the same error. The driver's reference says so, or they tell
-# of a context that is gone, or of memory or a link that the hardware could not correct.
+# After one of these errors every call on the context fails with the same error. The driver's reference says so of an
+# error here, or the error tells of a context that is gone, or of memory or a link that the hardware could not correct.
 _STICKY = frozenset(
-    name
-    for name in (
+    (
         "CUDA_ERROR_ECC_UNCORRECTABLE",
         "CUDA_ERROR_NVLINK_UNCORRECTABLE",
         "CUDA_ERROR_HARDWARE_STACK_ERROR",
@@ -93,6 +92,6 @@ def ordinal_of(address: int) -> int:
     Raises:
         DriverError: it is no address of a device.
     """
-    check(cu.cuInit(0), cu.cuInit)  # no device of this package may be open yet
+    check(cu.cuInit(0), cu.cuInit)  # needed if this package has opened no device yet
     attribute = cu.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
     return int(check(cu.cuPointerGetAttribute(attribute, address), cu.cuPointerGetAttribute))

@@ -11,18 +11,18 @@ from cuda_async.locks import new_lock
 __all__ = ("SETTLING", "RunErrors", "Unfollowed")
 
 SETTLING = new_lock()
-"""Held while checks are called, so that another thread that asks for the same work finds them called. It is an RLock: a
+"""Held while checks are called: another thread that asks about the same work finds them called. It is an RLock, since a
 signal handler may interrupt the thread that holds it, and wait for work, too."""
 
 _numbers = count(1)  # of calls of `RunErrors.add`
 
 
 class Unfollowed:
-    """The checks of a stream's work that no waiter follows: the next one calls them.
+    """Checks of a stream's work that no waiter follows: the next waiter calls them.
 
     Attributes:
         checks: the checks, each with the number of the last launch that named it. A check that was called for an
-            earlier launch stays, since the last one may fail, too.
+            earlier launch stays, since the last launch may fail, too.
         expects: functions that are called once, when a waiter comes that has nothing else to do.
     """
 
@@ -33,7 +33,7 @@ class Unfollowed:
         self.expects: dict[Callable[[], None], None] = {}  # in order, and each once
 
     def expect(self) -> None:
-        """A caller begins to wait for the stream's work, and has nothing else to do."""
+        """Note that a caller waits for the stream's work, and has nothing else to do."""
         if self.expects:
             expects, self.expects = self.expects, {}
             for expect in expects:
@@ -57,7 +57,7 @@ class RunErrors:
         used: whether the run has host functions or checks. Runs without them share one object.
         followed: whether a waiter follows the run, and so has its failures.
         checks: the checks that are called when the run's work is over, in this order, each with a number. It is a dict,
-            since launches name the same ones again and again.
+            since launches name the same checks again and again.
     """
 
     __slots__ = ("checks", "error", "followed", "unfollowed", "used")
@@ -77,7 +77,7 @@ class RunErrors:
         self.unfollowed.checks.update(numbered)
 
     def follow(self) -> None:
-        """A waiter follows the run."""
+        """Note that a waiter follows the run."""
         self.followed = True
         if self.checks:
             self.unfollowed.drop(tuple(self.checks.items()))

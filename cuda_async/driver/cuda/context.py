@@ -1,8 +1,8 @@
 """A device's primary context, made current on a thread while a call needs it.
 
 A user's thread may have another context current, such as that of another library's device. It is restored behind the
-call. On a thread without a context, the context of device 0 stays current, as the CUDA runtime does it there: later
-calls need only look. Calls about a stream or an event, which belong to one context, do not even look (`direct`).
+call. On a thread without a context, the context of device 0 stays current, as the CUDA runtime leaves it there. Later
+calls then need only look. Calls about a stream or an event, which belong to one context, do not even look (`direct`).
 Children of `fork` are refused, since a context does not survive `fork`.
 """
 
@@ -20,7 +20,7 @@ from cuda_async.errors import ContextError, DeviceError, DeviceLostError
 __all__ = ("BorrowedContext", "PrimaryContext")
 
 _SUCCESS: Any = cu.CUresult.CUDA_SUCCESS
-# Results of calls about a stream or an event of another context than the current one.
+# Results of calls about a stream or an event whose context is not the current one.
 _WRONG_CONTEXT: Any = (cu.CUresult.CUDA_ERROR_INVALID_CONTEXT, cu.CUresult.CUDA_ERROR_INVALID_HANDLE)
 
 _forked = False
@@ -86,7 +86,7 @@ class PrimaryContext:
         self.device: Any = check(cu.cuDeviceGet(ordinal), cu.cuDeviceGet)
         self.handle: Any = check(cu.cuDevicePrimaryCtxRetain(self.device), cu.cuDevicePrimaryCtxRetain)
         self.number = int(self.handle)
-        self._stays = ordinal == 0
+        self._stays = ordinal == 0  # whether it stays current on a thread that had none
         self._open()
 
     def check(self) -> None:
@@ -101,7 +101,7 @@ class PrimaryContext:
             raise refusal.with_traceback(None)
 
     def refusal(self) -> DeviceError | None:
-        """The error of every call, if the context cannot be used."""
+        """The error of every call if the context cannot be used, else None."""
         if _forked:
             return ContextError(
                 self.ordinal,
@@ -122,8 +122,9 @@ class PrimaryContext:
         """Whether the context is current on this thread, and can be used."""
         return self.usable and int(_current_context()[1] or 0) == self.number
 
-    # A signal's handler, as that of Ctrl-C, runs where a function begins, and behind calls of C functions. Between two
-    # calls it never runs: no call stands between a change of the driver's stack and the note of it, but in a `try`.
+    # A signal handler, such as that of Ctrl-C, runs where a Python function begins, and behind calls of C functions. It
+    # never runs between two calls. So no call stands between a change of the driver's stack and the note of it, except
+    # in a `try`.
 
     def enter(self) -> None:
         """Make the context current on this thread, until `leave`."""
@@ -171,8 +172,8 @@ class PrimaryContext:
     def direct(self, function: Any, *arguments: Any) -> None:
         """Call a function about a stream or an event, whatever context is current.
 
-        Drivers of CUDA 13 know the context of these. An older driver may refuse such a call: then the context is made
-        current, and the call made again.
+        Drivers of CUDA 13 know the context of a stream or event. An older driver may refuse the call: then it is made
+        again with the context current.
 
         Raises:
             DriverError: as `call`.
@@ -187,7 +188,7 @@ class PrimaryContext:
     def refused(self, function: Any, arguments: tuple[Any, ...], result: tuple[Any, ...]) -> None:
         """Handle a failed call of `direct`: raise, or call again with the context current.
 
-        A refused call has done nothing.
+        It may be called again: a call that the driver refuses has done nothing.
         """
         if self.usable and result[0] not in _WRONG_CONTEXT:
             self.checked(function, result)
@@ -197,7 +198,7 @@ class PrimaryContext:
     def query(self, function: Any, *arguments: Any) -> Any:
         """Call a function about a stream or an event; return its result code.
 
-        The context is made current if the driver refuses else.
+        If the driver refuses the call, it is made again with the context current.
 
         Raises:
             ContextError: this process is a fork of the one that opened the device.
@@ -213,10 +214,10 @@ class PrimaryContext:
             self.leave()
 
     def write_output(self, wait: Any, handle: Any) -> None:
-        """Write out the output of kernels.
+        """Write out the output of kernels, whose work on `handle` is over.
 
-        `wait` is a synchronizing function. The work of `handle` is over, but the driver empties the device's buffer in
-        such calls only. The context is made current: a default stream is that of the current context.
+        `wait` is a synchronizing function: only such calls of the driver empty the device's buffer. The context is made
+        current, since a default stream is that of the current context.
         """
         self.enter()
         try:

@@ -52,7 +52,7 @@ def _call(name: str, *arguments: Any) -> None:
         raise DriverError(status, f"CURAND_STATUS_{status}", f"{name} failed")
 
 
-# By context, then by the stream's handle: the default streams of all contexts have the handles 0 to 2.
+# By driver, which has one context, then by the stream's handle: in each context default streams have 0 to 2.
 _generators: WeakKeyDictionary[Driver, dict[int, Generator]] = WeakKeyDictionary()
 _lock = new_lock()
 
@@ -79,8 +79,8 @@ class Generator:
         handle = ctypes.c_void_p()
         _call("curandCreateGenerator", ctypes.byref(handle), _PHILOX4_32_10)
         self._handle = handle
-        # Held from the seed to the numbers. Callers hold their stream's submission lock, which is not enough: each
-        # `Stream.borrow_raw` of one handle makes a stream with a lock of its own.
+        # Held from the seed to the numbers. The submission lock, which callers hold, is not enough: each call of
+        # `Stream.borrow_raw` with one handle makes a stream with a lock of its own.
         self._lock = new_lock()
         _call("curandSetStream", handle, stream)
 
@@ -88,10 +88,10 @@ class Generator:
     def of(cls, driver: Driver, stream: int) -> Generator:
         """The generator of a stream's handle, in the context of its driver.
 
-        It is never destroyed, as handles of our streams are not: the next stream gets them (`CudaDriver.take_back`).
-        That stream may have the old generator, since each draw begins with a seed and an offset. A generator has memory
-        in its context. So none is kept beyond its driver: of a borrowed context, which its owner destroys with that
-        memory, a later context may have the address.
+        It is never destroyed, and neither is the handle of a stream of ours: the next stream gets the handle
+        (`CudaDriver.take_back`), and with it the generator. That is right, since each draw sets the seed and the
+        offset. A generator has memory in its context. The owner of a borrowed context destroys both, and a later
+        context may have the same address. So no generator is kept longer than its driver.
         """
         with _lock:
             generators = _generators.setdefault(driver, {})
@@ -114,8 +114,8 @@ class Generator:
     def normal(self, address: int, count: int, bits: int, seed: int, mean: float, std: float) -> None:
         """Enqueue `count` normally distributed numbers of 32 or 64 bits.
 
-        The count must be even: cuRAND draws normal numbers in pairs, and refuses an odd count. For one,
-        callers allocate a spare element and draw that, too.
+        The count must be even: cuRAND draws normal numbers in pairs, and refuses an odd count. For an
+        odd count callers allocate a spare element, and draw it too.
         """
         name = "curandGenerateNormal" if bits == 32 else "curandGenerateNormalDouble"
         with self._lock:

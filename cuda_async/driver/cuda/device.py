@@ -103,9 +103,9 @@ class CudaDriver(Driver):
         return pool
 
     def connect(self, other: CudaDriver) -> None:
-        """Give `other` access to this device's pool, if the hardware can.
+        """Give `other` access to this device's pool, if the hardware permits it.
 
-        Where it cannot, the driver copies through the host.
+        If it does not, the driver copies through the host.
         """
         if other is self or other.context.ordinal in self._peers:
             return
@@ -133,8 +133,8 @@ class CudaDriver(Driver):
     def take_back(self, handle: Any) -> None:
         """Keep the handle of a closed stream for the next stream.
 
-        It is not destroyed, since its work may still run. The next stream's work runs behind that, which costs time and
-        changes no result.
+        It is not destroyed, since its work may still run. The next stream's work then runs behind it, which costs time
+        and changes no result.
         """
         self._streams.append(handle)
 
@@ -149,7 +149,7 @@ class CudaDriver(Driver):
                 attribute = cu.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 self.context.call(cu.cuFuncSetAttribute, handle, attribute, shared_bytes)
         except BaseException:
-            self.garbage.append((cu.cuModuleUnload, module))  # not now: an error of the call would hide this one
+            self.garbage.append((cu.cuModuleUnload, module))  # later: an error of unloading now would hide this one
             raise
         if early == "never":
             return CudaFunction(self, module, handle)
@@ -225,8 +225,8 @@ class CudaDriver(Driver):
 
     @contextmanager
     def unrestricted(self) -> Generator[None]:
-        # A capture of another library in the mode "global" or "thread local" fails if this thread makes an unsafe call,
-        # such as an allocation, unless the thread's mode is "relaxed" (cuThreadExchangeStreamCaptureMode).
+        # Another library may capture in the mode "global" or "thread local". Its capture fails if this thread makes an
+        # unsafe call, such as an allocation, unless the thread's mode is "relaxed" (cuThreadExchangeStreamCaptureMode).
         relaxed = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         before = self.context.call(cu.cuThreadExchangeStreamCaptureMode, relaxed)
         try:
@@ -267,7 +267,7 @@ def _resident_blocks(
     shape = attribute.value.clusterDim
     shape.x, shape.y, shape.z = cluster, 1, 1
     config: Any = cu.CUlaunchConfig()
-    # The answer is for the whole device, whatever the grid, which must be of whole clusters.
+    # The answer is for the whole device, whatever the grid is. The grid must consist of whole clusters.
     config.gridDimX, config.gridDimY, config.gridDimZ = cluster, 1, 1
     config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
     config.sharedMemBytes = shared_bytes

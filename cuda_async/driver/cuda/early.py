@@ -1,8 +1,8 @@
 """Programmatic dependent launch: begin before the kernel ahead has ended.
 
 Between two kernels of a stream the device does nothing for about a microsecond, and then the second one sets itself
-up. A kernel that itself waits for the kernel ahead (`griddepcontrol.wait`) may begin, and set itself up, before that
-one has ended. In a captured graph such a launch depends on the one before it in the same way.
+up. A kernel that itself waits for the kernel ahead (`griddepcontrol.wait`) may begin, and set itself up, before the
+kernel ahead has ended. In a captured graph such a launch depends on the launch before it in the same way.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ __all__ = ("MAX_CONFIGURATIONS", "early_configuration")
 Shape = tuple[int, int, int]
 
 MAX_CONFIGURATIONS = 64
-"""Configurations that are kept of one function. When there are more, all are dropped."""
+"""Configurations that one function keeps. When there would be more, all are dropped."""
 
 
 def early_configuration(grid: Shape, block: Shape, shared_bytes: int, stream: Any) -> Any:
-    """The configuration of such a launch, for `cuLaunchKernelEx`.
+    """The configuration of a launch that may begin early, for `cuLaunchKernelEx`.
 
     It is made once for each shape and stream, since making one takes longer than the launch.
     """

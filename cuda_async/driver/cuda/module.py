@@ -74,11 +74,11 @@ class ModuleFunction(CudaFunction, DriverFunction):
                     code, *facts = ask(self.handle, len(sizes))
                 except RuntimeError:  # the bindings know the call, the driver is too old for it
                     return None
-                if code == invalid:  # there is no parameter of this number: all were counted
+                if code == invalid:  # there is no parameter of this number: all sizes are known
                     return tuple(sizes)
                 if code != cu.CUresult.CUDA_SUCCESS:
                     return None
-                sizes.append(int(facts[1]))
+                sizes.append(int(facts[1]))  # behind the parameter's offset
         finally:
             context.leave()
 

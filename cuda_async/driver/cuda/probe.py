@@ -1,6 +1,6 @@
 """The CUDA driver of this machine, and the number of its devices.
 
-Both are found once in a process. The driver library is loaded with `ctypes` and called directly, before any CUDA
+Both are looked up once in a process. The driver library is loaded with `ctypes` and called directly, before any CUDA
 binding is used: on a machine without a driver the bindings raise, hang or abort.
 """
 
@@ -63,7 +63,7 @@ def probe() -> Probe:
             "Device.host() is the CPU",
         )
     count = ctypes.c_int(0)
-    if code == 0:  # else cuInit has found no device, as with CUDA_VISIBLE_DEVICES=""
+    if code == 0:  # else cuInit found no device, as with CUDA_VISIBLE_DEVICES=""
         code = int(library.cuDeviceGetCount(ctypes.byref(count)))
     if code != 0 or count.value < 1:
         failure = "" if code in (0, _NO_DEVICE) else f" (error {code})"
@@ -81,7 +81,7 @@ def probe() -> Probe:
 def _has_bindings() -> bool:
     try:
         return importlib.util.find_spec("cuda.bindings") is not None
-    except Exception:  # it imports `cuda`, which may be missing, or a module of the user's that does anything
+    except Exception:  # `find_spec` imports `cuda`: it may be missing, or be a user's module that raises anything
         return False
 
 

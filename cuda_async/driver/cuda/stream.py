@@ -26,10 +26,10 @@ __all__ = (
     "EarlyFunction",
 )
 
-_SPIN_S = 500e-6  # for so long a wait polls before it sleeps: a sleep of 20 us takes 95 us, too long for short work
+_SPIN_S = 500e-6  # seconds that a wait polls before it sleeps: a sleep of 20 us takes 95 us, too long for short work
 _MIN_SLEEP_S = 20e-6
 _MAX_SLEEP_S = 500e-6
-_LATENESS = 0.01  # of a wait that sleeps: by so much of it the end may be seen late
+_LATENESS = 0.01  # a sleep lasts this part of the wait so far: by so much the end may be seen late
 
 _MAX_UNFOLLOWED = 64  # checks of launches that no waiter follows; with more, a new run calls those of finished work
 
@@ -44,7 +44,7 @@ _NOT_READY: Any = cu.CUresult.CUDA_ERROR_NOT_READY
 
 
 class CudaFunction:
-    """A kernel of a loaded module, which stays loaded as long as this object lives."""
+    """A kernel of a module, which stays loaded as long as this object lives."""
 
     __slots__ = ("_driver", "handle", "module")
 
@@ -59,12 +59,12 @@ class CudaFunction:
 
 
 class EarlyFunction(CudaFunction):
-    """A kernel that may be launched before the one ahead of it has ended.
+    """A kernel that may begin before the kernel ahead of it has ended.
 
     See `early.py`.
 
     Attributes:
-        always: whether all its launches are such; else those alone that a graph records.
+        always: whether all its launches may begin early; if not, only the launches that a graph records may.
     """
 
     __slots__ = ("_configurations", "always")
@@ -117,7 +117,7 @@ class CudaEvent(DriverEvent):
                 return False
             if code is _SUCCESS and not context.speaks:
                 return self._checks is None or self._settle()
-        if not context.usable:  # the work has failed: the device is lost, or the work is the parent's of this fork
+        if not context.usable:  # the work has failed: the device is lost, or this is a fork, and it is its parent's
             return True
         code = context.query(_query, self.handle)
         if code == _SUCCESS and not context.speaks:
@@ -227,7 +227,7 @@ class CudaGraphHandle(DriverGraph):
 
 
 class CudaStream(DriverStream):
-    """A CUDA stream that does not wait for the legacy default stream."""
+    """A CUDA stream. Unless borrowed, it does not wait for the legacy default stream."""
 
     __slots__ = (
         "__weakref__", "_context", "_driver", "_entered", "_max_checks", "_sweep", "_unfollowed", "ambient", "captured",
@@ -236,18 +236,18 @@ class CudaStream(DriverStream):
 
     def __init__(self, driver: CudaDriver, handle: Any) -> None:
         self.ambient = int(handle) in _DEFAULT_STREAMS
-        """Whether it is a default stream. Its handle is that of the current context's: each call makes ours current."""
+        """Whether it is a default stream. Its handle means one of the current context: each call makes ours current."""
         self._driver = driver
         self._context: PrimaryContext = driver.context
         self.handle = handle
         self._unfollowed = Unfollowed()
-        self._sweep: CudaEvent | None = None  # recorded behind work that no waiter follows, to have its checks called
+        self._sweep: CudaEvent | None = None  # recorded behind work that no waiter follows: its query calls the checks
         self.errors = RunErrors(self._unfollowed)
         self._max_checks = _MAX_UNFOLLOWED  # of a run, before it is divided
         self.captured: list[Check] | None = None
         """The checks of a capture under way; None outside of one."""
         self.plain = not self.ambient
-        """Whether a launch is the driver's call alone: neither `ambient`, nor in a capture."""
+        """Whether a launch needs the driver's call alone: the stream is not `ambient`, and does not capture."""
         self._entered: list[bool] = []  # for each call of `enter` without its `leave`: whether the context was entered
 
     @property
@@ -264,7 +264,7 @@ class CudaStream(DriverStream):
         here = self._context.is_current()
         if not here:
             self._context.enter()
-        self._entered += [not here]  # no `append`: behind a call Ctrl-C could come, and the context would stay entered
+        self._entered += [not here]  # no `append`: Ctrl-C may come behind a call, and the context would stay entered
 
     def leave(self) -> None:
         entered = self._entered[-1]
@@ -281,8 +281,9 @@ class CudaStream(DriverStream):
 
     def continue_run(self) -> None:
         errors = self.errors
-        # A long run is divided, so that its checks are called now and then, as those of many short runs are. Those that
-        # cannot tell yet stay: dividing at each call then would be no use, and takes some 10 us.
+        # A long run is divided, so that its checks are called now and then, as the checks of many short runs are. A
+        # check that cannot tell yet stays, and raises the limit. Else each call would divide the run: no use, and some
+        # 10 us.
         if errors.used and (errors.followed or len(errors.checks) > self._max_checks):
             self._begin()
 
@@ -292,7 +293,7 @@ class CudaStream(DriverStream):
         if self._sweep is not None and self._sweep.query():
             sweep, self._sweep = self._sweep, None
             if (failure := sweep.failure()) is not None:
-                # As a check of the run that ends here it is one that no waiter follows, which the new run begins with.
+                # The failure becomes a check that no waiter follows: the new run begins with these.
                 self.errors.add((partial(raise_again, failure),))
             sweep.close()
         self.errors = RunErrors(self._unfollowed)
@@ -352,7 +353,7 @@ class CudaStream(DriverStream):
         return int(self._context.call(cu.cuMemAllocFromPoolAsync, nbytes, self._driver.pool, self.handle))
 
     def free(self, address: int) -> None:
-        if self._context.usable:  # a lost context has no memory any more, and that of a fork's parent is the parent's
+        if self._context.usable:  # a lost context has no memory any more, and in a fork the memory is the parent's
             self._context.call(cu.cuMemFreeAsync, address, self.handle)
 
     def copy(self, destination: int, source: int, nbytes: int) -> None:
@@ -466,7 +467,7 @@ class CudaStream(DriverStream):
         return launch_directly
 
     def begin_capture(self) -> None:
-        # Relaxed: calls of other threads, and on other streams of this one, are not restricted in the capture.
+        # Relaxed: other threads, and this one on other streams, may make any call during the capture.
         mode = cu.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         self._context.call(cu.cuStreamBeginCapture, self.handle, mode)
         self.captured, self.plain = [], False
@@ -491,7 +492,7 @@ class CudaStream(DriverStream):
 
     def _add_child(self, graph: Any) -> None:
         """Record a graph as a node of the one that is being captured."""
-        call = self._context.call  # of the node itself: a capture refuses `cuGraphLaunch`
+        call = self._context.call  # adds the node itself: a capture refuses `cuGraphLaunch`
         _, _, parent, ahead, _, count = call(cu.cuStreamGetCaptureInfo, self.handle)
         node = call(cu.cuGraphAddChildGraphNode, parent, ahead, count, graph)
         behind = cu.CUstreamUpdateCaptureDependencies_flags.CU_STREAM_SET_CAPTURE_DEPENDENCIES

@@ -11,7 +11,7 @@ from cuda_async.driver.cuda.context import PrimaryContext
 
 __all__ = ("encode_tensor_map",)
 
-_BYTES = 128
+_BYTES = 128  # of a `CUtensorMap`
 
 _ELEMENTS = {
     "u8": "UINT8",
@@ -37,12 +37,7 @@ def encode_tensor_map(
     swizzle: int,
     step: int = 1,
 ) -> bytes:
-    """See `Driver.encode_tensor_map`. Elements outside of the tensor are zeros.
-
-    The L2 cache fetches 128 bytes at once, as a row of a swizzled copy has. The bytes beside them are often for another
-    thread block, at the other half of the cache. With 256 bytes, products of few rows by a matrix of 8192 x 8192 took 1
-    to 4 % more time on an H200, and one of 4096 cubed took the same time.
-    """
+    """See `Driver.encode_tensor_map`. Elements outside of the tensor are zeros."""
     encoded: Any = context.call(
         cu.cuTensorMapEncodeTiled,
         getattr(cu.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{_ELEMENTS[element]}"),
@@ -54,7 +49,11 @@ def encode_tensor_map(
         [cu.cuuint32_t(step if axis == 1 else 1) for axis in range(len(extents))],
         cu.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
         getattr(cu.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{_SWIZZLES[swizzle]}"),
+        # The L2 cache fetches 128 bytes at once, as many as a row of a swizzled copy has. The bytes beside them are
+        # often for another thread block, at the other half of the cache. With 256 bytes, products of few rows by a
+        # matrix of 8192 x 8192 took 1 to 4 % more time on an H200, and a product of 4096 cubed took the same time.
         cu.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+        # NONE fills with zeros; the other choice is NaNs.
         cu.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
     )
     return ctypes.string_at(int(encoded.getPtr()), _BYTES)

@@ -64,7 +64,7 @@ class SimDriver(PooledDriver):
         events: events that were made and not closed.
         graphs: graphs that were made and not closed.
         open_runs: runs that were begun and not ended.
-        automatic: whether asking if work is done makes the simulation go on; waiting always does.
+        automatic: whether a query makes the simulation take a step; a wait always does.
 
     Example:
         >>> from cuda_async import Device, value
@@ -274,23 +274,25 @@ class SimDriver(PooledDriver):
         stream = self._by_number.get(raw)
         if stream is None:
             raise DriverError(400, "SIM_INVALID_HANDLE", f"there is no stream {raw:#x}")
-        return stream  # the stream itself: closing it does nothing, so that lender and borrower may
+        return stream  # the stream itself: to close it does nothing, so that lender and borrower may both do it
 
     def pin(self, nbytes: int) -> int:
         self.enter("pin")
         address = self._memory.allocate(nbytes)
-        ctypes.memset(address, _FREED, nbytes)  # a read before a copy has arrived gives nonsense
-        self._pinned[address] = nbytes
+        ctypes.memset(address, _FREED, nbytes)  # a read before a copy has arrived finds nonsense
+        with self._executor.lock:  # a copy may be a step of another thread, which looks through `_pinned`
+            self._pinned[address] = nbytes
         return address
 
     def unpin(self, address: int, nbytes: int) -> None:
-        del self._pinned[address]
+        with self._executor.lock:  # as in `pin`
+            del self._pinned[address]
         self._memory.free(address)
 
     def memory_info(self) -> MemoryInfo:
         total = self._properties.total_memory_bytes
         used = self._memory.used
-        # Blocks are larger than requests, of which `allocate` counts the bytes.
+        # `max`: `allocate` checks the bytes of a request, and its block may be larger. So more than all may be in use.
         return MemoryInfo(max(0, total - used), total, used, used + self._memory.kept)
 
     def check(self) -> None:

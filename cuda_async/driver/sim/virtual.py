@@ -27,7 +27,7 @@ __all__ = ("SimEvent", "SimExecutor", "SimGraph", "SimStream")
 _IDLE_S = 1e-3
 """Virtual seconds that pass when a caller asks whether work is done, and nothing can happen."""
 
-# By kind, the seconds of a piece of work, and of each of its bytes or tile blocks.
+# By kind: the seconds of a piece of work, and the seconds that each of its bytes or tile blocks adds.
 _SECONDS = {"launch": (3e-6, 1e-9), "copy": (2e-6, 1e-10), "fill": (2e-6, 1e-10), "call": (5e-6, 0.0)}
 
 
@@ -80,8 +80,8 @@ class SimExecutor(Executor):
         if driver.seconds is not None:
             stream.clock += driver.seconds(kind, amount) if kind in _SECONDS else 0.0
         else:
-            fixed, each = _SECONDS.get(kind, (1e-7, 0.0))
-            stream.clock += (fixed + each * amount) * self.random.uniform(0.5, 2.0)
+            fixed, per_unit = _SECONDS.get(kind, (1e-7, 0.0))
+            stream.clock += (fixed + per_unit * amount) * self.random.uniform(0.5, 2.0)
         driver.pass_time(stream.clock)
         driver.enter(f"run:{kind}")
 
@@ -99,11 +99,14 @@ class SimExecutor(Executor):
     def _end_waits(self, seconds: float) -> bool:
         """Let virtual time pass while nothing can happen; return whether a wait ended."""
         self.idle_s += seconds
-        ended = [hook(self.idle_s) for hook in self.when_idle]  # a list: all are called, since they share a clock
+        # A list, not a generator: all hooks are called, since they share a clock.
+        ended = [hook(self.idle_s) for hook in self.when_idle]
         return any(ended)
 
 
 class SimEvent(QueueEvent):
+    """An event that fails with its device, which counts the open ones."""
+
     __slots__ = ("_driver", "number")
 
     def __init__(self, driver: SimDriver, executor: Executor, timing: bool, number: int) -> None:
