@@ -197,7 +197,7 @@ class NcclEngine(Engine):
         for driver in drivers:  # NCCL's copies within a process reach into the other GPU's memory
             for other in drivers:
                 driver.connect(other)
-        with _as_collective_error("NCCL does not come to work"):
+        with _as_collective_error("NCCL did not start"):
             if max_ctas is None:
                 comms = nccl.open_all(ordinals)
             else:  # NCCL takes a configuration for one rank at a time; that call waits for those of the other ranks
@@ -229,7 +229,7 @@ class NcclEngine(Engine):
         hub = ProcessEngine(rank, world, unique_id, limit_s)
         try:
             shared = _share_id(hub, rank, nccl.new_id() if rank == 0 else bytes(_ID_BYTES))
-            with _as_collective_error(f"NCCL does not come to work on rank {rank}"):
+            with _as_collective_error(f"NCCL did not start on rank {rank}"):
                 comm = _open_on(device, nccl, world, shared, rank, max_ctas)
         except BaseException:
             hub.close()
