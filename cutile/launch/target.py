@@ -76,13 +76,16 @@ def interpret() -> AbstractContextManager[None]:
 
 
 chosen_backend: Callable[[], str | None] = _chosen.get
-"""The backend chosen for the current `with` block, if any."""
+"""The backend of the current `with` block, or `INTERPRET`; None for each device's own."""
 
 
 def target_of(device: Device, backend: str | None, arch: str | None = None) -> Target:
-    """The target of launches on `device`, by this backend, or by the device's own.
+    """The target of launches on `device`.
 
-    An `arch`, such as "sm_90a", tells the backend: the device and `backend` do not count then.
+    Args:
+        device: where the launch runs.
+        backend: the backend's name; None for the device's own.
+        arch: an architecture, such as "sm_90a". It determines the backend: `device` and `backend` do not count then.
 
     Raises:
         UnsupportedTargetError: the backend cannot run on the device, or does not know the architecture.
