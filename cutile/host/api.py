@@ -110,7 +110,7 @@ def empty(shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
     """An op that yields a new tensor with undefined contents.
 
     Args:
-        shape: the extents; 0 for a tensor without elements.
+        shape: the extents, each at least 0; a tensor with an extent of 0 has no elements.
         dtype: the element type: `f32`, `"f32"` or a NumPy dtype.
 
     Raises:
@@ -154,7 +154,7 @@ def full(value: Any, shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tenso
     """An op that yields a new tensor with the same value everywhere.
 
     Args:
-        value: a number that `dtype` can hold; it is rounded to a floating-point one.
+        value: a number that `dtype` can hold; a floating-point `dtype` rounds it.
         shape, dtype: as for `empty`.
 
     Raises:
@@ -208,7 +208,9 @@ def arange(length: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
 
 
 def fill(tensor: W, value: Any) -> DeviceOp[W]:
-    """An op that gives every element of a tensor the same value, and yields it.
+    """An op that gives every element of a tensor the same value.
+
+    It yields `tensor`.
 
     Args:
         tensor: a tensor, or `view.mut` for part of one; lent to the op, and written.
@@ -269,6 +271,8 @@ def from_numpy(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[Tensor]:
 def copy_host_vec_to_device(vec: Any, dtype: DTypeSpec | None = None) -> DeviceOp[Tensor]:
     """`copy_host_to_device` for a list or an array of one axis.
 
+    Arguments as for `copy_host_to_device`.
+
     Raises:
         ArgumentError: it has another number of axes.
         ArgumentTypeError: there is no such element type, or the elements are no real numbers.
@@ -312,10 +316,11 @@ _BY_NUMPY = frozenset({*itertools.product((f16, f32, f64), repeat=2), (f16, bf16
 def _converted(array: Array, dtype: DTypeLike, function: str) -> Array:
     """The elements as `dtype`, rounded, truncated and saturated as in a kernel.
 
-    NumPy alone leaves open which integer a NaN becomes, and rounds twice on the way from float64 or int64 to bfloat16.
+    NumPy leaves open which integer a NaN becomes, and rounds twice on the way from float64 or int64 to bfloat16.
 
     Raises:
-        ArgumentTypeError: a storage dtype is asked for, and the array's own has no counterpart here.
+        ArgumentTypeError: `dtype` is a storage dtype, and the array's dtype has no counterpart here; or it is
+            f4e2m1fnx2, and the array's dtype is not uint8.
     """
     try:
         source = as_dtype(array.dtype)
@@ -340,7 +345,7 @@ def _converted(array: Array, dtype: DTypeLike, function: str) -> Array:
 def copy_device_to_host_vec(tensor: Tensor) -> DeviceOp[Array]:
     """An op that yields the values as a NumPy array of one axis, in row-major order.
 
-    `tensor.to_host_vec()`.
+    The same as `tensor.to_host_vec()`.
 
     Raises:
         ArgumentTypeError: `tensor` is no tensor.
@@ -359,10 +364,11 @@ def copy_device_to_host_vec(tensor: Tensor) -> DeviceOp[Array]:
 
 
 def dup(tensor: Tensor) -> DeviceOp[Tensor]:
-    """An op that yields a copy of a tensor, contiguous: `tensor.dup()`.
+    """An op that yields a contiguous copy of a tensor: `tensor.dup()`.
 
     Raises:
         ArgumentTypeError: `tensor` is no tensor.
+        ArgumentError: on a GPU, it is not contiguous and has more than 3 axes.
         OwnershipError: it is held, or an operation that has not finished writes it.
 
     Example:
@@ -383,7 +389,8 @@ def memcpy(dst: Writable, src: Tensor) -> DeviceOp[None]:
 
     Raises:
         ArgumentTypeError: the dtypes differ, or an argument is no tensor.
-        ArgumentError: the numbers of elements differ.
+        ArgumentError: the numbers of elements differ; the shapes differ, and neither is contiguous; or one is not
+            contiguous, and has more than 3 axes on a GPU or is on another device than the other.
         OwnershipError: one of the two is held, `dst` is read-only, they overlap, or an operation that has not
             finished uses one of them.
 
@@ -408,7 +415,7 @@ def cumsum(x: Tensor, dtype: DTypeSpec | None = None, *, axis: int = 0) -> Devic
     each run.
 
     Args:
-        x: numbers, of shape (n,); lent to the op.
+        x: numbers, of shape (n,), contiguous or not; lent to the op.
         dtype: the dtype of the sums, to which elements are converted first; by default the dtype of `x`.
         axis: 0 or -1, the only axis.
 

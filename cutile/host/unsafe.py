@@ -54,7 +54,9 @@ def borrow_raw_parts(
         owner: an object that keeps the memory alive; held until our work on the memory is done.
 
     Raises:
-        ArgumentTypeError, ArgumentError: an argument makes no sense.
+        ArgumentTypeError: `shape` is no shape, or `dtype` no element type.
+        ArgumentError: an extent is negative or too large, `address` is not positive, or there are more or fewer strides
+            than axes.
 
     Example:
         >>> import numpy as np
@@ -84,13 +86,14 @@ def from_raw_parts(
 
     Args:
         address: a result of `stream.driver.allocate`; on a GPU also of cuMemAllocAsync or cuMemAlloc.
-        num_bytes: the size of the allocation.
+        num_bytes: the size of the allocation, in bytes.
         shape, dtype: the elements, from the allocation's first byte on.
         strides: in elements; row-major if None. A negative one would lead to bytes before the allocation.
         stream: where it was allocated, and will be freed.
 
     Raises:
-        ArgumentTypeError, ArgumentError: an argument makes no sense, or the elements do not fit; nothing is taken over.
+        ArgumentTypeError, ArgumentError: as for `borrow_raw_parts`, or the elements do not lie in the allocation. The
+            allocation is then not taken over.
 
     Example:
         >>> from cuda_async import Device

@@ -46,7 +46,7 @@ Checked = View | TiledView | OpenTiledView | Pointer | Number | None
 """A checked argument. None stands for an op that has yet to run."""
 
 MAX_PARTITION_RANK = 8
-"""Axes of a partition, as in `host/partition.py`. A launch with more is refused, and told to reshape the tensor.
+"""Axes of a partition. One with more is refused, and the error says to reshape the tensor.
 
 The limit is a choice. A grid has three axes in any case; the last one counts the tiles of all further axes."""
 
