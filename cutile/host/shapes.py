@@ -265,18 +265,36 @@ def _bounds(span: Any, extent: int, axis: int) -> tuple[int, int]:
     return start, stop
 
 
-def axis_key(shape: tuple[int, ...], axis: SupportsIndex, start: Any = None, stop: Any = None) -> tuple[slice, ...]:
+def axis_key(shape: tuple[int, ...], *arguments: Any, **named: Any) -> tuple[slice, ...]:
     """The key of `tensor[:, start:stop]`, for any axis.
 
+    Args:
+        shape: the tensor's.
+        arguments, named: the axis, the start and the stop, as `Tensor.slice` got them.
+
     Raises:
+        ArgumentTypeError: there is no axis, or an argument too many.
         ArgumentError: there is no such axis.
+
+    >>> axis_key((4, 8), 1, 2, stop=6)
+    (slice(None, None, None), slice(2, 6, None))
     """
-    number = operator.index(axis)
+    try:
+        number, start, stop = _axis_and_bounds(*arguments, **named)
+    except TypeError:
+        words = ", ".join([*map(as_text, arguments), *(f"{name}={as_text(value)}" for name, value in named.items())])
+        raise ArgumentTypeError(
+            f"slice: expected an axis and its bounds, as in slice(0, 2, 6) or slice(0, stop=6), got slice({words})"
+        ) from None
     if not -len(shape) <= number < len(shape):
         raise ArgumentError(
             f"slice: axis {as_text(number)} of a tensor with {len(shape)} axes, of shape {as_text(shape)}"
         )
     return (slice(None),) * (number % len(shape)) + (slice(start, stop),)
+
+
+def _axis_and_bounds(axis: SupportsIndex, start: Any = None, stop: Any = None) -> tuple[int, Any, Any]:
+    return operator.index(axis), start, stop
 
 
 def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:
@@ -286,7 +304,9 @@ def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
 
     Raises:
         ArgumentIndexError: an integer is out of bounds, or there are more indices than axes.
-        ArgumentTypeError: the key holds something else, such as an array, or `...` twice.
+        ArgumentTypeError: the key holds something else, such as an array, or `...` twice; or a slice has other bounds
+            than integers.
+        ValueError: a slice has the step 0.
     """
     items = list(cast("tuple[Any, ...]", key)) if isinstance(key, tuple) else [key]
     count = sum(item is not None and item is not Ellipsis for item in items)
@@ -312,7 +332,7 @@ def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
             steps += strides[axis:end]
             axis = end
         elif isinstance(item, slice):
-            start, stop, step = item.indices(shape[axis])
+            start, stop, step = _clipped(item, shape[axis], axis)
             extent = len(range(start, stop, step))
             offset += start * strides[axis] if extent else 0  # an empty part may begin behind the last element
             extents.append(extent)
@@ -322,6 +342,15 @@ def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
             offset += _position(item, shape[axis], axis) * strides[axis]
             axis += 1
     return offset, tuple(extents), tuple(steps)
+
+
+def _clipped(item: slice, extent: int, axis: int) -> tuple[int, int, int]:
+    try:
+        return item.indices(extent)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"index of axis {axis}: expected whole numbers in a slice, as in tensor[2:6], got {as_text(item)}"
+        ) from None
 
 
 def _position(item: Any, extent: int, axis: int) -> int:

@@ -450,14 +450,14 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
     def slice(self, *ranges: Span | Sequence[Span] | int | Tile | None, **named: int | Tile | None) -> TensorView:
         """A read-only view of a part: a range for each axis, or an axis and bounds.
 
-        Ranges are not clipped. `tensor[2:6, ::2]` is the same as in NumPy: bounds are clipped, and steps are allowed.
+        Ranges are not clipped. An index, `tensor[2:6, ::2]`, clips its bounds and takes steps, as in NumPy.
 
         Args:
             ranges: `range(2, 6)`, `slice(2, 6)` or `(2, 6)` for each axis, from the first one on; or one list of them.
             axis, start, stop: the one axis to cut and its bounds, which are clipped; negative ones count from the end.
 
         Raises:
-            ArgumentTypeError: a range is none, or its bounds are no integers.
+            ArgumentTypeError: an argument is no range, a bound is no integer, or bounds stand without an axis.
             ArgumentError: there are more ranges than axes, or one is out of bounds; or there is no such axis.
             OwnershipError: the tensor is held.
 
@@ -518,7 +518,7 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
     def to_device(self, device: Device | int | str) -> DeviceOp[Tensor]:
         """An op that yields a copy on another device; on this one, a copy like `dup`.
 
-        Run it on a stream of one of the two devices. If one of them is the CPU, that is the GPU.
+        Run it on a stream of one of the two devices: of the GPU, if the other one is the CPU.
 
         Args:
             device: the device, the number of a GPU, or a name such as `cpu` or `cuda:1`.
@@ -543,7 +543,7 @@ class TensorView(Tensor):
     """A read-only view of part of a tensor, or of its elements in another order.
 
     Kernels take it where they take a tensor to read. It does not block writes of the tensor, and shows their results.
-    Refused are only overlapping uses by unfinished operations, or within one launch. `view.mut` can be written.
+    Only uses that overlap are refused: of an unfinished operation, or of one launch. `view.mut` can be written.
 
     Attributes:
         base: the tensor or view that it is a view of.

@@ -193,6 +193,13 @@ MISTAKES: dict[str, Mistake] = {
     "a slice of halves": Mistake(
         lambda b: b.x.slice((0.5, 2)), TypeError, r"axis 0: .* \(0\.5, 2\)", r"as in \(2, 6\)"
     ),
+    "a slice without an axis": Mistake(
+        lambda b: b.x.slice(start=1), TypeError, r"an axis and its bounds.* got slice\(start=1\)", r"slice\(0, 2, 6\)"
+    ),
+    "a slice with a step": Mistake(
+        lambda b: b.x.slice(0, 1, 2, 3), TypeError, r"got slice\(0, 1, 2, 3\)", r"slice\(0, stop=6\)"
+    ),
+    "a slice to a text": Mistake(lambda b: b.x.slice(0, "a"), TypeError, "axis 0: .*'a'", r"as in tensor\[2:6\]"),
     "too many indices": Mistake(lambda b: b.x[0, 0], IndexError, "2 indices for the 1 axes", "one each"),
     "an index too far": Mistake(lambda b: b.x[9], IndexError, "index 9 of axis 0", "-8 to 7"),
     "a launch of a closed graph": Mistake(lambda b: b.closed().launch(), RuntimeError, "captured at", r"op\.graph_on"),
