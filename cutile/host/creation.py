@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from cuda_async import Device, DeviceOp, ExecutionContext, Storage, Stream, Use, default_device, upload
+from cuda_async.core.device import as_device
 from cuda_async.foreign import import_stream
 from cuda_async.site import site_of
 from cuda_async.trace import AbsentStorage
@@ -564,7 +565,7 @@ class MetaStorage(AbsentStorage):
         super().__init__(import_stream(device), nbytes)  # a storage has a stream; nothing is submitted to this one
 
 
-def meta(shape: ShapeLike, dtype: DTypeSpec = f32, *, device: Device | None = None) -> Tensor:
+def meta(shape: ShapeLike, dtype: DTypeSpec = f32, *, device: Device | int | str | None = None) -> Tensor:
     """A tensor with a shape and a dtype, and no memory.
 
     Not an op: there is nothing to run.
@@ -573,10 +574,11 @@ def meta(shape: ShapeLike, dtype: DTypeSpec = f32, *, device: Device | None = No
 
     Args:
         shape, dtype: as for `empty`.
-        device: where it would be; the default device if None.
+        device: where it would be, as for `Tensor.to_device`; the default device if None.
 
     Raises:
-        ArgumentTypeError, ArgumentError: as for `empty`.
+        ArgumentTypeError, ArgumentError: as for `empty`, or `device` names no device.
+        NoDeviceError: this machine has no such device.
 
     Example:
         >>> import cutile as ct
@@ -593,5 +595,5 @@ def meta(shape: ShapeLike, dtype: DTypeSpec = f32, *, device: Device | None = No
     nbytes = element.bits // 8
     for extent in extents:
         nbytes *= extent
-    storage = MetaStorage(default_device() if device is None else device, nbytes)
+    storage = MetaStorage(default_device() if device is None else as_device(device), nbytes)
     return Tensor(View(storage, 0, element, extents, row_major_strides(extents)))

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cuda_async import Device, DeviceOp, ExecutionContext, Use
+from cuda_async.core.device import as_device
 from cuda_async.core.lease import ExportLease, Lease, lend
 from cuda_async.core.stream import Stream
 from cuda_async.foreign import LEGACY_STREAM, consumer_stream, end_export, wait_for_writer
@@ -36,16 +37,16 @@ from cutile.launch.views import View
 __all__ = ("cuda_array_interface", "dlpack_device", "export", "from_dlpack", "from_foreign", "partition")
 
 
-def from_dlpack(tensor: Any, *, device: Device | None = None) -> Tensor:
+def from_dlpack(tensor: Any, *, device: Device | int | str | None = None) -> Tensor:
     """Another library's tensor as one of ours, over the same memory, by DLPack.
 
     Args:
         tensor: a tensor of PyTorch, CuPy, JAX, NumPy or any other with `__dlpack__` and `__dlpack_device__`.
-        device: the tensor's device, if DLPack has no number for it: a simulated device.
+        device: the tensor's device. It is needed if DLPack has no number for it: a simulated device.
 
     Raises:
         ArgumentTypeError: it has no `__dlpack__`, or its element type has no counterpart here.
-        ArgumentError: it requires a gradient, or is on a device that cannot be used.
+        ArgumentError: it requires a gradient, is on another device than `device`, or on one that cannot be used.
         NoDeviceError: it is on a GPU that this process cannot use.
 
     Example:
@@ -62,8 +63,9 @@ def from_dlpack(tensor: Any, *, device: Device | None = None) -> Tensor:
             f"from_dlpack: {type(tensor).__name__} has no __dlpack__; from_foreign takes other protocols too, and "
             "copy_host_to_device copies lists and arrays"
         )
-    view = foreign_view(tensor, "from_dlpack") if device is None else from_dlpack_view(tensor, "from_dlpack", device)
-    return Tensor(view)
+    if device is None:
+        return Tensor(foreign_view(tensor, "from_dlpack"))
+    return Tensor(from_dlpack_view(tensor, "from_dlpack", as_device(device)))
 
 
 def from_foreign(tensor: Any) -> Tensor:

@@ -323,13 +323,18 @@ def _element_type(dtype: Any, function: str) -> DTypeLike:
 
 
 def _device_of(description: tuple[int, int], device: Device | None, function: str) -> Device:
+    """The device that DLPack describes; `device` where DLPack has no number for it."""
     kind, number = int(description[0]), int(description[1])
-    if kind in (CPU, CUDA_HOST):
-        return Device.host()
-    if kind in (CUDA, CUDA_MANAGED):
-        return Device(number)
     if kind == EXTENSION and device is not None:
         return device
+    if kind in (CPU, CUDA_HOST, CUDA, CUDA_MANAGED):
+        home = Device.host() if kind in (CPU, CUDA_HOST) else Device(number)
+        if device is not None and device is not home:
+            raise ArgumentError(
+                f"{function}: the tensor is on {home}, not on {device}, and its memory is shared, not copied; leave "
+                f"device=... out, and copy with to_device"
+            )
+        return home
     raise ArgumentError(
         f"{function}: the tensor is on a device of DLPack kind {kind}; those that can be used are {CPU} (CPU), {CUDA} "
         f"(CUDA), {CUDA_HOST} (page-locked) and {CUDA_MANAGED} (managed)"

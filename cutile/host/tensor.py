@@ -524,7 +524,7 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
             device: the device, the number of a GPU, or a name such as `cpu` or `cuda:1`.
 
         Raises:
-            ArgumentError: the elements are not contiguous.
+            ArgumentTypeError, ArgumentError: `device` names no device, or the elements are not contiguous.
             NoDeviceError: this machine has no such device.
             OwnershipError: the tensor is held, or an operation that has not finished writes it.
 

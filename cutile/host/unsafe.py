@@ -9,6 +9,7 @@ import operator
 from collections.abc import Sequence
 
 from cuda_async import Device, Storage, Stream
+from cuda_async.core.device import as_device
 from cuda_async.foreign import ForeignStorage
 from cutile.errors import ArgumentError
 from cutile.host.shapes import DTypeSpec, ShapeLike, element_type, new_shape, row_major_strides
@@ -39,7 +40,7 @@ def borrow_raw_parts(
     address: int,
     shape: ShapeLike,
     dtype: DTypeSpec,
-    device: Device,
+    device: Device | int | str,
     strides: Sequence[int] | None = None,
     *,
     owner: object = None,
@@ -49,14 +50,15 @@ def borrow_raw_parts(
     Args:
         address: the address of the element at index 0 of every axis; positive also where there are no elements.
         shape, dtype: the elements.
-        device: where the memory is.
+        device: where the memory is, as for `Tensor.to_device`.
         strides: in elements; row-major if None.
         owner: an object that keeps the memory alive; held until our work on the memory is done.
 
     Raises:
-        ArgumentTypeError: `shape` is no shape, or `dtype` no element type.
-        ArgumentError: an extent is negative or too large, `address` is not positive, or there are more or fewer strides
-            than axes.
+        ArgumentTypeError: `shape` is no shape, `dtype` no element type, or `device` no device.
+        ArgumentError: an extent is negative or too large, `address` is not positive, there are more or fewer strides
+            than axes, or no device has the name.
+        NoDeviceError: this machine has no such device.
 
     Example:
         >>> import numpy as np
@@ -70,7 +72,7 @@ def borrow_raw_parts(
     start = _positive(address, "borrow_raw_parts")
     element = element_type(dtype, "borrow_raw_parts")
     # The storage of foreign memory begins at address 0 (`ForeignStorage`), so that the offset is the address.
-    storage = ForeignStorage(device, owner, span=byte_span(start, element, extents, steps))
+    storage = ForeignStorage(as_device(device), owner, span=byte_span(start, element, extents, steps))
     return Tensor(View(storage, start, element, extents, steps))
 
 

@@ -30,9 +30,10 @@ from cuda_async import (
     value,
     zip,
 )
-from cuda_async.testing import wait_all_idle
+from cuda_async.testing import SimDriver, wait_all_idle
 from cutile import api, f32, i32, u8
 from cutile.errors import CutileError
+from cutile.host.unsafe import borrow_raw_parts
 from kernels.gemm import gemm, matmul
 from kernels.saxpy import saxpy
 
@@ -200,6 +201,18 @@ MISTAKES: dict[str, Mistake] = {
         lambda b: b.x.slice(0, 1, 2, 3), TypeError, r"got slice\(0, 1, 2, 3\)", r"slice\(0, stop=6\)"
     ),
     "a slice to a text": Mistake(lambda b: b.x.slice(0, "a"), TypeError, "axis 0: .*'a'", r"as in tensor\[2:6\]"),
+    "a device of no kind": Mistake(
+        lambda b: api.meta((4,), device=1.5), TypeError, "expected a device.* got float", "such as 'cpu'"
+    ),
+    "raw parts of no device": Mistake(
+        lambda b: borrow_raw_parts(4096, (4,), f32, "tpu"), ValueError, "device 'tpu'", "expected 'cpu', 'cuda'"
+    ),
+    "another library's tensor on another device": Mistake(
+        lambda b: api.from_dlpack(np.zeros(4), device=Device.from_driver(SimDriver())),
+        ValueError,
+        "from_dlpack: the tensor is on cpu, not on",
+        "copy with to_device",
+    ),
     "too many indices": Mistake(lambda b: b.x[0, 0], IndexError, "2 indices for the 1 axes", "one each"),
     "an index too far": Mistake(lambda b: b.x[9], IndexError, "index 9 of axis 0", "-8 to 7"),
     "a launch of a closed graph": Mistake(lambda b: b.closed().launch(), RuntimeError, "captured at", r"op\.graph_on"),
