@@ -490,7 +490,7 @@ _CHECKS: dict[str, Callable[[str, Parameter, Any], Checked]] = {
 
 
 def without_elements(shape: tuple[int, ...]) -> str:
-    """The end of an error for an empty `Mut` beside outputs that have elements."""
+    """The end of the error for an empty `Mut` argument in `cutile.torch`."""
     return (
         f"has no elements (shape {shape}), and other tensors that the kernel writes have: their tile blocks would have "
         "no tile of it; leave it out, or pass one of their shape"

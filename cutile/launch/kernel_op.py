@@ -30,8 +30,8 @@ from cutile.backend.interface import CompileOptions, Target
 from cutile.compile.declared import checked_options
 from cutile.compile.driver import Request
 from cutile.compile.kernels import Plan
-from cutile.errors import ArgumentError, GenericsError, LaunchError, MissingGenericsError, own_keywords
-from cutile.launch.arguments import Checked, carried, give_back, is_op, without_elements
+from cutile.errors import GenericsError, LaunchError, MissingGenericsError, own_keywords
+from cutile.launch.arguments import Checked, carried, give_back, is_op
 from cutile.launch.bound import BoundLaunch
 from cutile.launch.checks import Grid, check_grid
 from cutile.launch.compiled_kernel import CompiledKernel, check_devices, plan_of_launch
@@ -41,7 +41,7 @@ from cutile.launch.lazy import LazyOp
 from cutile.launch.notebook import Listing
 from cutile.launch.searching import SearchedOp, Space, is_search, space_of
 from cutile.launch.target import INTERPRET, chosen_backend, shown_target, target_of
-from cutile.launch.views import TiledView, tiled
+from cutile.launch.views import tiled
 
 _NO_EXTENTS: Mapping[str, Any] = {}
 
@@ -408,7 +408,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
         self._check_device(device)
         for use in self._uses:
             use[1].use(context.stream, write=use[2])
-        if not self._launches_nothing(grid):
+        if 0 not in grid:
             facts = (plan, tuple(self._checked), grid, self._options, device, self._backend, self.site)
             recorder.launches.append(TracedLaunch(self._launchable, *facts))
         return self._launchable.yields(self._arguments)
@@ -418,7 +418,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
 
         plan, grid = self._plan_and_grid()
         self._check_device(context.device)
-        if self._launches_nothing(grid):
+        if 0 in grid:
             return self._launchable.yields(self._arguments)
         checks: bool = getattr(self, "_checks", True)  # set by `interpret`, and only there
         run_interpreted(context, plan, self._checked, [Use(*use) for use in self._uses], grid, checks)
@@ -430,25 +430,11 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
             plan, grid = self._specialize()
         kernel: CompiledKernel | None = plan.memo.get(stream.device) if self._backend is None else None
         if kernel is None or not kernel.unchanged():
-            if self._launches_nothing(grid):
+            if 0 in grid:  # the outputs have no elements: nothing is compiled
                 return self._launchable.yields(self._arguments)
             kernel = self._compile(plan, stream)
         kernel.enqueue(self._checked, self._uses, grid, stream)
         return self._launchable.yields(self._arguments)
-
-    def _launches_nothing(self, grid: Grid) -> bool:
-        """Whether the grid is empty, as its outputs are; nothing is compiled then.
-
-        Raises:
-            ArgumentError: one output has no elements and others have: a tile block needs a tile of each.
-        """
-        if 0 in grid:
-            return True
-        names = self._launchable.kernel.signature.names
-        for name, checked in zip(names, self._checked, strict=False):
-            if isinstance(checked, TiledView) and 0 in checked.shape:
-                raise ArgumentError(f"{self.label()}: argument {name!r} {without_elements(checked.shape)}")
-        return False
 
     def _compile(self, plan: Plan, stream: Stream) -> CompiledKernel:
         self._check_device(stream.device)
@@ -470,12 +456,13 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
         return self._find_preparations(device)
 
     def _find_preparations(self, device: Device) -> Iterable[Callable[[], object]]:
+        """The preparations of the arguments; then the search or the compilation."""
         yield from super().preparations(device)
         if self._space is not None and (self._lazy or self._decide() is not None):
             yield Prerequisite(lambda: self._find(device))
             return
         plan = self._plan
-        if plan is not None and self._backend != INTERPRET and not (self._grid and self._launches_nothing(self._grid)):
+        if plan is not None and self._backend != INTERPRET and 0 not in (self._grid or ()):
             target = target_of(device, self._backend)
             if not (plan.is_compiled(target) and self._plan_of_launch(plan, target).is_compiled(target)):
                 yield lambda: self._plan_of_launch(plan, target).compiled(target)
