@@ -156,6 +156,7 @@ class BoundLaunch:
         submission = stream.submission
         try:  # as `with submission:`, in a third of the time
             submission.acquire()
+            # The relaunches up to the next wait are one run of the driver. If one fails, those after it are skipped.
             self._continue_run()
             for storage, write in self._storages:
                 if storage.leases and contested(storage.leases, write):  # rarely: compare the byte ranges only then

@@ -107,7 +107,7 @@ class LazyOp(LaunchState):
                 # A launch yields the user's NumPy array, of which the operand is a copy.
                 arguments[position] = getattr(argument, "__kernel_yields__", argument)
         self._arguments = tuple(arguments)
-        if self._extents:
+        if self._extents:  # an extent that no tile names raises here, unless a generic has its name
             names = open_names(checked)
             launchable.kernel.generics(None, {name: each for name, each in self._extents.items() if name not in names})
         names_lent, self._uses = {use[0] for use in self._uses}, launchable.uses(checked)
@@ -135,7 +135,7 @@ class LazyOp(LaunchState):
     def _find_launch(self) -> _Launch | None:
         """The launch, if all ops among its arguments have outlines; else None.
 
-        None also where no call has made its plan yet.
+        None also where the general way has to look: no call has made its plan yet, say, or its grid was given.
         """
         if self._backend is not None or self._space is not None or self._given_grid is not None or self._extents:
             return None
@@ -191,7 +191,7 @@ class LazyOp(LaunchState):
         uses = [*self._uses]
         for position, op, outline in outputs:
             parts: list[Any] = [op]
-            for part in parts:
+            for part in parts:  # which grows in the loop: by the part of the op, the part of that part, ...
                 part.begin(composed=True)
                 parts += part.parts()
             try:
