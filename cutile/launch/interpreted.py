@@ -79,15 +79,15 @@ def run_interpreted(
     }
     variables = _Variables(context)
     kernel.run(grid, numbers, {names[i]: mask for i, mask in masks.items()} if check else None, variables.address_of)
-    # Each storage's mark is now this launch: later launches may trust the history.
-    for i, mask in masks.items():
-        history = histories[i]
-        assert history is not None
-        _remember(views[i], history, mask)
     for i, mirror in mirrors.items():
         if views[i].writes:
             mirror.write_back(context)
     variables.write_back()
+    # After the copies back, which are the last writes of a GPU's storages: later launches then trust the histories.
+    for i, mask in masks.items():
+        history = histories[i]
+        assert history is not None
+        _remember(views[i], history, mask)
 
 
 class _Variables:
