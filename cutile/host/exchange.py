@@ -96,7 +96,7 @@ def partition(tensor: Any, shape: TileLike) -> BorrowedPartition:
     The tensor stays usable: for our tensor it is `tensor.mut.partition(shape)`.
 
     Args:
-        tensor: our tensor, or what `from_foreign` takes, whose memory the kernel then writes.
+        tensor: our tensor, or an object that `from_foreign` takes; the kernel writes its memory.
         shape: extents of a tile, at most 8 of them.
 
     Raises:

@@ -368,7 +368,7 @@ def from_dlpack_view(value: Any, function: str, device: Device | None = None) ->
 def _lender(value: Any, device: Device) -> Callable[[], int | None] | None:
     """The function that returns a library's current stream; None if there is none.
 
-    All tensors of PyTorch share one function, and so do those of CuPy: graphs call each function once.
+    All tensors of PyTorch on one device share one function, as do all of CuPy: graphs call each function once.
     """
     library, ordinal = _library(value), device.ordinal
     if library == "torch":

@@ -409,7 +409,7 @@ def knows_scan_registers(
     """Whether a scan is known to fit the registers that the occupancy leaves it.
 
     Sums of contiguous elements do, in their own dtype or from f16, bf16 or f32 to another of these. Other conversions,
-    and addresses of single elements, take more registers, and would spill.
+    and addresses of single elements, take more registers, and may spill.
     """
     plain = source is dtype or (source.is_float and dtype.is_float and max(source.bits, dtype.bits) <= 32)
     return function is operator.add and contiguous and plain

@@ -264,7 +264,7 @@ class _TiledTensor(language.Partition):
 
         def __getattr__(self, name: str) -> NoReturn:
             remedy = ""
-            if not name.startswith("__"):  # no remedy for protocols: Python may ask at its end, when imports fail
+            if not name.startswith("__"):  # no remedy for protocols: Python may look them up at exit, when imports fail
                 from cutile.host.tensor import Tensor
 
                 remedy = f", but its tensor has: partition.unpartition().{name}" if hasattr(Tensor, name) else ""
@@ -351,7 +351,7 @@ class Partition(OldPartitionMethods, _TiledTensor):
         return kept_by_notebook(self._site)
 
     def dissolve(self) -> None:
-        """Cease to hold the tensor; what `tensor.reclaim()` does."""
+        """Cease to hold the tensor, for `tensor.reclaim()`."""
         self.unpartition()
 
     def __kernel_output__(self) -> TiledView | OpenTiledView:

@@ -399,7 +399,7 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
 
     _exports_read_only = False
 
-    # -- other looks at the same memory -------------------------------------------------------
+    # -- views of the same memory -------------------------------------------------------------
 
     def reshape(self, shape: ShapeLike, *more: SupportsIndex) -> Tensor:
         """The same memory under another shape; nothing is copied.

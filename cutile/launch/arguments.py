@@ -59,7 +59,7 @@ _op_types: dict[type, bool] = {}
 def is_op(argument: Any) -> bool:
     """Whether an argument is an op that has yet to run.
 
-    Remembers the answer by type: `isinstance` asks an ABC.
+    The answer is remembered by type: `isinstance` with an abstract class is slow.
     """
     kind = cast("type[Any]", type(argument))
     answer = _op_types.get(kind)
@@ -154,7 +154,7 @@ def check_position(signature: Signature, position: int, argument: Any) -> Checke
 
 
 def words_of_argument(checked: Checked) -> str:
-    """An argument as text: what a launch's time may depend on, hence no addresses."""
+    """An argument as text, as far as a launch's time may depend on it: no addresses."""
     if isinstance(checked, OpenTiledView):
         return f"{checked.shape} {checked.view.layout} in tiles of {checked.tile}"
     if isinstance(checked, _VIEWS):

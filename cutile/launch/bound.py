@@ -174,8 +174,6 @@ class BoundLaunch:
     def set(self, **arguments: Any) -> None:
         """Change arguments by name for the launches to come.
 
-        If it raises, all arguments stay as they were.
-
         Raises:
             ArgumentError: there is no such argument; or a tensor has another layout, is on another device, or overlaps
                 another argument.

@@ -335,7 +335,7 @@ def _checked_text(position: int, parameter: Declared) -> str:
 
 
 def _grid_unclear(outputs: Sequence[str]) -> list[str]:
-    """Conditions under which partitions do not tell the grid.
+    """Conditions under which partitions do not determine the grid.
 
     There is no partition, their grids differ, or one is a prefix.
     """
@@ -387,7 +387,7 @@ def enqueue_text(signature: Signature, parameters: Sequence[Parameter], verifies
     lines = [
         "def enqueue(c, uses, g, stream):",
         "    blocks = g[0] * g[1] * g[2]",
-        # A tensor of addresses adds uses: the memory that they lead to, which only `general` orders.
+        # A tensor of addresses adds uses of the memory at these addresses, which only `general` orders.
         f"    if len(uses) != {len(tensors)} or blocks > most:",
         "        return general(c, uses, g, stream)",
         *(["    verify(c, g)"] if verifies else []),

@@ -252,10 +252,11 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
     def grid(self, grid: tuple[int, ...] | int) -> KernelOp:
         """Set the launch grid: one to three extents.
 
-        Where partitions determine the grid, it must be theirs. Prefix partitions take any smaller grid.
+        Where partitions determine the grid, it must be theirs. Prefix partitions take any grid up to theirs.
 
         Raises:
-            LaunchError: it is not one to three positive integers, or is not the grid of the partitions.
+            LaunchError: it is not one to three positive integers, has 2**31 tile blocks or more, or does not fit the
+                partitions.
 
         Example:
             >>> @ct.entry
@@ -395,7 +396,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
     def trace(self, context: ExecutionContext) -> Any:
         """Record the launch in place of running it, and yield its arguments.
 
-        Arguments that are ops come first.
+        Arguments that are ops are executed first.
 
         Raises:
             TuningError: it searches for its configuration, and no search has found one.

@@ -402,7 +402,7 @@ _PLACE = re.compile(r"  // \d[^\"\n]*$", re.MULTILINE)
 
 
 def without_places(ir: str) -> str:
-    """IR without its comments that tell lines of the source."""
+    """IR without the comments that name lines of the source."""
     return _PLACE.sub("", ir)
 
 

@@ -204,7 +204,7 @@ class LazyOp(LaunchState):
                 raise
             storages.append(storage)
             checked[position] = view = outline.view.at(storage)
-            # New memory counts as written, also where the kernel only reads what fills it.
+            # New memory counts as written, also where the kernel only reads the value that fills it.
             uses.append((parameters[position].name, storage, True, view.start, view.stop))
         kernel: CompiledKernel | None = plan.memo.get(stream.device)
         if kernel is None or not kernel.unchanged():

@@ -49,7 +49,7 @@ class Configuration:
     Attributes:
         generics: values of the kernel's generics.
         extents: extents by their names in partitions' tiles.
-        options: compile options; None for those of the launch.
+        options: compile options; None for the launch's own.
         label: all of it by name, as numbers and words that a file can hold.
     """
 
@@ -60,7 +60,7 @@ class Configuration:
 
 
 Key = Callable[..., Any] | Sequence[str]
-"""The inputs of a choice besides dtypes, layouts and device: a function of the arguments, or names of arguments."""
+"""The inputs of a choice: a function of the arguments, or names of arguments."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class Space:
 
     Attributes:
         configs: dictionaries, or lists of generics in declared order.
-        key: what a choice depends on; None for extents, rounded up to powers of two.
+        key: the inputs of a choice besides dtypes, layouts and device; None for extents, rounded up to powers of two.
         compare: whether configurations whose results differ from the others' are refused.
         bench: how to measure, a `cutile.bench.BenchOptions`; None for its defaults.
     """
@@ -197,7 +197,7 @@ def configurations(launchable: Launchable, space: Space, names: Sequence[str]) -
 
     Args:
         launchable: the kernel.
-        space: what is searched.
+        space: the configurations as the user gave them.
         names: the names in the tiles of partitions.
 
     Raises:

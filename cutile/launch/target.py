@@ -56,7 +56,7 @@ def _using(name: str) -> Generator[None]:
 def interpret() -> AbstractContextManager[None]:
     """Run kernels called in the `with` block as plain Python, block by block.
 
-    Breakpoints and `print` work in them. Their stages can still be shown: they are those of the device's own backend.
+    Breakpoints and `print` work in them. `inspect` and `explain` still show the stages of the device's own backend.
 
     See `KernelOp.interpret`. `CUTILE_INTERPRET=1` does it for a whole process.
 

@@ -103,7 +103,7 @@ class View:
 
 @dataclass(slots=True, eq=False)
 class SharedView(View):
-    """Elements that any tile block may write: what a `SharedMut` parameter takes."""
+    """Elements that any tile block may write: the view of a `SharedMut` argument."""
 
     writes: ClassVar[bool] = True
 
@@ -123,7 +123,7 @@ class PointingView(View):
 
 @dataclass(slots=True, eq=False)
 class TiledView:
-    """A view cut into tiles of `tile`: what a `Mut` parameter takes.
+    """A view cut into tiles of `tile`: the view of a `Mut` argument.
 
     Attributes:
         view: the elements.
@@ -171,7 +171,7 @@ class TiledView:
 
 @runtime_checkable
 class KernelInput(Protocol):
-    """What a `Tensor` parameter takes."""
+    """An argument of a `Tensor` parameter."""
 
     def __kernel_input__(self) -> View:
         """The elements to be read.
@@ -183,7 +183,7 @@ class KernelInput(Protocol):
 
 @runtime_checkable
 class KernelOutput(Protocol):
-    """What a `Mut` parameter takes."""
+    """An argument of a `Mut` parameter."""
 
     def __kernel_output__(self) -> TiledView | OpenTiledView:
         """The elements to be read and written.
@@ -291,7 +291,7 @@ def tiled(kernel: str, names: Sequence[str], checked: list[Any], extents: Mappin
         kernel: its name.
         names: the parameters' names.
         checked: the arguments; returned as they are where nothing is open.
-        extents: what the names in tiles stand for.
+        extents: the extents that names in tiles stand for.
     """
     if not any(isinstance(argument, OpenTiledView) for argument in checked):
         return checked
