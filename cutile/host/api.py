@@ -15,6 +15,8 @@ import itertools
 import operator
 import sys
 from collections.abc import Callable
+from decimal import Decimal
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast
 
 import numpy as np
@@ -166,7 +168,7 @@ def full(value: Any, shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tenso
         >>> api.full(7, (3,), i32).to_numpy().sync()
         array([7, 7, 7], dtype=int32)
     """
-    if np.ndim(value) and not np.ndim(np.asarray(shape)):
+    if (isinstance(value, list | tuple) or getattr(value, "ndim", 0)) and not hasattr(shape, "__len__"):
         raise ArgumentTypeError(f"full: the value comes first: full({shape!r}, {value!r})")
     return _filled("full", value, shape, dtype)
 
@@ -244,6 +246,7 @@ def copy_host_to_device(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[
 
     Raises:
         ArgumentTypeError: there is no such element type, or the elements are no real numbers.
+        ArgumentError: lists have different lengths, or an integer of more than 64 bits does not fit.
 
     Example:
         >>> import numpy as np
@@ -283,7 +286,7 @@ def copy_host_vec_to_device(vec: Any, dtype: DTypeSpec | None = None) -> DeviceO
         Tensor(f32, shape=(2,), device=cpu)
     """
     refuse_without_values(vec, "copy_host_vec_to_device")
-    array = np.asarray(vec)
+    array = _host_array(vec, "copy_host_vec_to_device")
     if array.ndim != 1:
         raise ArgumentError(
             f"copy_host_vec_to_device: expected one axis, got shape {array.shape}; "
@@ -296,17 +299,49 @@ def _from_host(source: Any, dtype: DTypeSpec | None, function: str) -> DeviceOp[
     if isinstance(source, Tensor):
         raise ArgumentTypeError(f"{function}: {source!r} is on a device already; dup() copies it")
     refuse_without_values(source, function)
-    array: Array = np.asarray(source)
+    array = _host_array(source, function)
     try:
         element = as_dtype(array.dtype if dtype is None else dtype)
     except TypeError as error:
         raise ArgumentTypeError(f"{function}: {error}") from None
-    if array.dtype.kind in "cSUmM":  # `astype` would drop imaginary parts, read texts, and count days
+    # `astype` would drop imaginary parts, read texts, count days, and take records of one field.
+    if array.dtype.kind in "cSUmM" or array.dtype.type is np.void:
         raise ArgumentTypeError(f"{function}: expected real numbers, got {array.dtype}")
     if array.dtype != element.numpy or element.kind == "storage":  # also where only the byte order differs
         array = _converted(array, element, function)
     as_shape(array.shape)
     return FromHost(array, element, Tensor)
+
+
+def _host_array(source: Any, function: str) -> Array:
+    """The argument as a NumPy array.
+
+    Raises ArgumentError for lists of different lengths, or the error of the argument's own `__array__`.
+    """
+    try:
+        return np.asarray(source)
+    except ValueError as error:
+        if type(error) is not ValueError:  # of a tensor or an op, which names the remedy
+            raise
+        raise ArgumentError(
+            f"{function}: the lists have different lengths; pad them to one, or make a tensor of each"
+        ) from None
+
+
+def _of_objects(array: Array, dtype: DTypeLike, function: str) -> Array:
+    """An array of Python's numbers, such as integers of more than 64 bits, as `dtype`.
+
+    Raises:
+        ArgumentTypeError: an element is no real number. NumPy would make NaN of None, and read texts.
+        ArgumentError: an integer does not fit.
+    """
+    for number in array.flat:
+        if not isinstance(number, Real | Decimal | np.bool_):
+            raise ArgumentTypeError(f"{function}: expected real numbers, got {as_text(number)}")
+    try:
+        return array.astype(dtype.numpy)
+    except OverflowError:
+        raise ArgumentError(f"{function}: an element is out of the range of {dtype.name}") from None
 
 
 _BY_NUMPY = frozenset({*itertools.product((f16, f32, f64), repeat=2), (f16, bf16), (f32, bf16)})
@@ -329,7 +364,9 @@ def _converted(array: Array, dtype: DTypeLike, function: str) -> Array:
             raise ArgumentTypeError(f"{function}: {error}") from None
         if dtype is bf16 and array.dtype.kind == "f":  # long doubles, which NumPy would round to float32 first
             return round_to(array, dtype)
-        return array.astype(dtype.numpy)  # long doubles, Python's integers, integers of 4 bits
+        if array.dtype.kind == "O":
+            return _of_objects(array, dtype, function)
+        return array.astype(dtype.numpy)  # long doubles, integers of 4 bits
     if dtype is f4e2m1fnx2:
         if source is u8:
             return array

@@ -95,9 +95,10 @@ def _as_element(value: Any, dtype: DTypeLike, function: str, name: str) -> Array
             value = float(value)
         except OverflowError:
             raise ArgumentError(f"{function}: {name}: {as_text(value)} is out of the range of {dtype.name}") from None
-    array = np.asarray(value)
+    # NumPy has an error of its own for lists of different lengths.
+    array = None if isinstance(value, list | tuple) else np.asarray(value)
     # The types of `ml_dtypes`, such as bfloat16, are of kind V. So are records, whose type is np.void.
-    if array.ndim != 0 or array.dtype.kind not in "biufV" or array.dtype.type is np.void:
+    if array is None or array.ndim != 0 or array.dtype.kind not in "biufV" or array.dtype.type is np.void:
         raise ArgumentTypeError(f"{function}: {name}: expected a number, got {as_text(value)}")
     if dtype is f4e2m1fnx2 and array != 0:
         raise ArgumentError(
@@ -309,7 +310,6 @@ def _assign(array: Array, element: Array) -> Callable[[int, int], None]:
 
 
 def _fill_by_doubling(context: ExecutionContext, view: View, nbytes: int, element: Array) -> None:
-    """Upload a block of elements; then copy the filled part behind itself."""
     stream = context.stream
     block = np.full(min(nbytes, _BLOCK_BYTES) // element.itemsize, element)
     upload(context, view.storage, block.ctypes.data, block.nbytes, offset=view.offset, keep=block)

@@ -332,7 +332,7 @@ def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
             steps += strides[axis:end]
             axis = end
         elif isinstance(item, slice):
-            start, stop, step = _clipped(item, shape[axis], axis)
+            start, stop, step = _clipped(cast("Any", item), shape[axis], axis)
             extent = len(range(start, stop, step))
             offset += start * strides[axis] if extent else 0  # an empty part may begin behind the last element
             extents.append(extent)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from cuda_async import Device, Storage, Stream
 from cuda_async.core.device import as_device
 from cuda_async.foreign import ForeignStorage
-from cutile.errors import ArgumentError
+from cutile.errors import ArgumentError, ArgumentTypeError, as_text
 from cutile.host.shapes import DTypeSpec, ShapeLike, element_type, new_shape, row_major_strides
 from cutile.host.tensor import Tensor
 from cutile.launch.views import View, byte_span
@@ -23,14 +23,21 @@ def _layout(shape: ShapeLike, strides: Sequence[int] | None, function: str) -> t
     extents = new_shape(shape, function)
     if strides is None:
         return extents, row_major_strides(extents)
-    steps = tuple(operator.index(stride) for stride in strides)
+    steps = tuple(_integer(stride, "strides", function) for stride in strides)
     if len(steps) != len(extents):
         raise ArgumentError(f"{function}: {len(steps)} strides for the {len(extents)} axes of shape {extents}")
     return extents, steps
 
 
+def _integer(number: int, argument: str, function: str) -> int:
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise ArgumentTypeError(f"{function}: {argument}: expected an integer, got {as_text(number)}") from None
+
+
 def _positive(address: int, function: str) -> int:
-    number = operator.index(address)
+    number = _integer(address, "address", function)
     if number <= 0:
         raise ArgumentError(f"{function}: address: expected an address, got {number}")
     return number
@@ -55,7 +62,8 @@ def borrow_raw_parts(
         owner: an object that keeps the memory alive; held until our work on the memory is done.
 
     Raises:
-        ArgumentTypeError: `shape` is no shape, `dtype` no element type, or `device` no device.
+        ArgumentTypeError: `address` or a stride is no integer, `shape` no shape, `dtype` no element type, or `device`
+            no device.
         ArgumentError: an extent is negative or too large, `address` is not positive, there are more or fewer strides
             than axes, or no device has the name.
         NoDeviceError: this machine has no such device.
