@@ -96,7 +96,7 @@ def _as_element(value: Any, dtype: DTypeLike, function: str, name: str) -> Array
         except OverflowError:
             raise ArgumentError(f"{function}: {name}: {as_text(value)} is out of the range of {dtype.name}") from None
     # NumPy has an error of its own for lists of different lengths.
-    array = None if isinstance(value, list | tuple) else np.asarray(value)
+    array = None if type(value) in (list, tuple) else np.asarray(value)
     # The types of `ml_dtypes`, such as bfloat16, are of kind V. So are records, whose type is np.void.
     if array is None or array.ndim != 0 or array.dtype.kind not in "biufV" or array.dtype.type is np.void:
         raise ArgumentTypeError(f"{function}: {name}: expected a number, got {as_text(value)}")
