@@ -332,7 +332,7 @@ def _device_of(description: tuple[int, int], device: Device | None, function: st
         if device is not None and device is not home:
             raise ArgumentError(
                 f"{function}: the tensor is on {home}, not on {device}, and its memory is shared, not copied; leave "
-                f"device=... out, and copy with to_device"
+                "device=... out, and copy with to_device"
             )
         return home
     raise ArgumentError(
