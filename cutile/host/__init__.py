@@ -1,6 +1,6 @@
-"""What a user holds.
+"""The objects that a caller of kernels has.
 
-Tensors, their partitions and shared handles, and `api`, the functions that make them.
+Tensors, their partitions and shared handles, and `api`, the functions that make tensors.
 """
 
 from cutile.host import api

@@ -15,6 +15,8 @@ import itertools
 import operator
 import sys
 from collections.abc import Callable
+from decimal import Decimal
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast
 
 import numpy as np
@@ -110,7 +112,7 @@ def empty(shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
     """An op that yields a new tensor with undefined contents.
 
     Args:
-        shape: the extents; 0 for a tensor without elements.
+        shape: the extents, each at least 0; a tensor with an extent of 0 has no elements.
         dtype: the element type: `f32`, `"f32"` or a NumPy dtype.
 
     Raises:
@@ -154,7 +156,7 @@ def full(value: Any, shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tenso
     """An op that yields a new tensor with the same value everywhere.
 
     Args:
-        value: a number that `dtype` can hold; it is rounded to a floating-point one.
+        value: a number that `dtype` can hold; a floating-point `dtype` rounds it.
         shape, dtype: as for `empty`.
 
     Raises:
@@ -166,7 +168,7 @@ def full(value: Any, shape: ShapeLike, dtype: DTypeSpec = f32) -> DeviceOp[Tenso
         >>> api.full(7, (3,), i32).to_numpy().sync()
         array([7, 7, 7], dtype=int32)
     """
-    if np.ndim(value) and not np.ndim(np.asarray(shape)):
+    if (isinstance(value, list | tuple) or getattr(value, "ndim", 0)) and not hasattr(shape, "__len__"):
         raise ArgumentTypeError(f"full: the value comes first: full({shape!r}, {value!r})")
     return _filled("full", value, shape, dtype)
 
@@ -208,7 +210,9 @@ def arange(length: int, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
 
 
 def fill(tensor: W, value: Any) -> DeviceOp[W]:
-    """An op that gives every element of a tensor the same value, and yields it.
+    """An op that gives every element of a tensor the same value.
+
+    It yields `tensor`.
 
     Args:
         tensor: a tensor, or `view.mut` for part of one; lent to the op, and written.
@@ -242,6 +246,7 @@ def copy_host_to_device(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[
 
     Raises:
         ArgumentTypeError: there is no such element type, or the elements are no real numbers.
+        ArgumentError: lists have different lengths, or an integer of more than 64 bits does not fit.
 
     Example:
         >>> import numpy as np
@@ -269,6 +274,8 @@ def from_numpy(array: Any, dtype: DTypeSpec | None = None) -> DeviceOp[Tensor]:
 def copy_host_vec_to_device(vec: Any, dtype: DTypeSpec | None = None) -> DeviceOp[Tensor]:
     """`copy_host_to_device` for a list or an array of one axis.
 
+    Arguments as for `copy_host_to_device`.
+
     Raises:
         ArgumentError: it has another number of axes.
         ArgumentTypeError: there is no such element type, or the elements are no real numbers.
@@ -279,7 +286,7 @@ def copy_host_vec_to_device(vec: Any, dtype: DTypeSpec | None = None) -> DeviceO
         Tensor(f32, shape=(2,), device=cpu)
     """
     refuse_without_values(vec, "copy_host_vec_to_device")
-    array = np.asarray(vec)
+    array = _host_array(vec, "copy_host_vec_to_device")
     if array.ndim != 1:
         raise ArgumentError(
             f"copy_host_vec_to_device: expected one axis, got shape {array.shape}; "
@@ -292,17 +299,49 @@ def _from_host(source: Any, dtype: DTypeSpec | None, function: str) -> DeviceOp[
     if isinstance(source, Tensor):
         raise ArgumentTypeError(f"{function}: {source!r} is on a device already; dup() copies it")
     refuse_without_values(source, function)
-    array: Array = np.asarray(source)
+    array = _host_array(source, function)
     try:
         element = as_dtype(array.dtype if dtype is None else dtype)
     except TypeError as error:
         raise ArgumentTypeError(f"{function}: {error}") from None
-    if array.dtype.kind in "cSUmM":  # `astype` would drop imaginary parts, read texts, and count days
+    # `astype` would drop imaginary parts, read texts, count days, and take records of one field.
+    if array.dtype.kind in "cSUmM" or array.dtype.type is np.void:
         raise ArgumentTypeError(f"{function}: expected real numbers, got {array.dtype}")
     if array.dtype != element.numpy or element.kind == "storage":  # also where only the byte order differs
         array = _converted(array, element, function)
     as_shape(array.shape)
     return FromHost(array, element, Tensor)
+
+
+def _host_array(source: Any, function: str) -> Array:
+    """The argument as a NumPy array.
+
+    Raises ArgumentError for lists of different lengths, or the error of the argument's own `__array__`.
+    """
+    try:
+        return np.asarray(source)
+    except ValueError as error:
+        if type(error) is not ValueError:  # of a tensor or an op, which names the remedy
+            raise
+        raise ArgumentError(
+            f"{function}: the lists have different lengths; pad them to one, or make a tensor of each"
+        ) from None
+
+
+def _of_objects(array: Array, dtype: DTypeLike, function: str) -> Array:
+    """An array of Python's numbers, such as integers of more than 64 bits, as `dtype`.
+
+    Raises:
+        ArgumentTypeError: an element is no real number. NumPy would make NaN of None, and read texts.
+        ArgumentError: an integer does not fit.
+    """
+    for number in array.flat:
+        if not isinstance(number, Real | Decimal | np.bool_):
+            raise ArgumentTypeError(f"{function}: expected real numbers, got {as_text(number)}")
+    try:
+        return array.astype(dtype.numpy)
+    except OverflowError:
+        raise ArgumentError(f"{function}: an element is out of the range of {dtype.name}") from None
 
 
 _BY_NUMPY = frozenset({*itertools.product((f16, f32, f64), repeat=2), (f16, bf16), (f32, bf16)})
@@ -312,10 +351,11 @@ _BY_NUMPY = frozenset({*itertools.product((f16, f32, f64), repeat=2), (f16, bf16
 def _converted(array: Array, dtype: DTypeLike, function: str) -> Array:
     """The elements as `dtype`, rounded, truncated and saturated as in a kernel.
 
-    NumPy alone leaves open which integer a NaN becomes, and rounds twice on the way from float64 or int64 to bfloat16.
+    NumPy leaves open which integer a NaN becomes, and rounds twice on the way from float64 or int64 to bfloat16.
 
     Raises:
-        ArgumentTypeError: a storage dtype is asked for, and the array's own has no counterpart here.
+        ArgumentTypeError: `dtype` is a storage dtype, and the array's dtype has no counterpart here; or it is
+            f4e2m1fnx2, and the array's dtype is not uint8.
     """
     try:
         source = as_dtype(array.dtype)
@@ -324,7 +364,9 @@ def _converted(array: Array, dtype: DTypeLike, function: str) -> Array:
             raise ArgumentTypeError(f"{function}: {error}") from None
         if dtype is bf16 and array.dtype.kind == "f":  # long doubles, which NumPy would round to float32 first
             return round_to(array, dtype)
-        return array.astype(dtype.numpy)  # long doubles, Python's integers, integers of 4 bits
+        if array.dtype.kind == "O":
+            return _of_objects(array, dtype, function)
+        return array.astype(dtype.numpy)  # long doubles, integers of 4 bits
     if dtype is f4e2m1fnx2:
         if source is u8:
             return array
@@ -340,7 +382,7 @@ def _converted(array: Array, dtype: DTypeLike, function: str) -> Array:
 def copy_device_to_host_vec(tensor: Tensor) -> DeviceOp[Array]:
     """An op that yields the values as a NumPy array of one axis, in row-major order.
 
-    `tensor.to_host_vec()`.
+    The same as `tensor.to_host_vec()`.
 
     Raises:
         ArgumentTypeError: `tensor` is no tensor.
@@ -359,10 +401,11 @@ def copy_device_to_host_vec(tensor: Tensor) -> DeviceOp[Array]:
 
 
 def dup(tensor: Tensor) -> DeviceOp[Tensor]:
-    """An op that yields a copy of a tensor, contiguous: `tensor.dup()`.
+    """An op that yields a contiguous copy of a tensor: `tensor.dup()`.
 
     Raises:
         ArgumentTypeError: `tensor` is no tensor.
+        ArgumentError: on a GPU, it is not contiguous and has more than 3 axes.
         OwnershipError: it is held, or an operation that has not finished writes it.
 
     Example:
@@ -383,7 +426,8 @@ def memcpy(dst: Writable, src: Tensor) -> DeviceOp[None]:
 
     Raises:
         ArgumentTypeError: the dtypes differ, or an argument is no tensor.
-        ArgumentError: the numbers of elements differ.
+        ArgumentError: the numbers of elements differ; the shapes differ, and neither is contiguous; or one is not
+            contiguous, and has more than 3 axes on a GPU or is on another device than the other.
         OwnershipError: one of the two is held, `dst` is read-only, they overlap, or an operation that has not
             finished uses one of them.
 
@@ -408,7 +452,7 @@ def cumsum(x: Tensor, dtype: DTypeSpec | None = None, *, axis: int = 0) -> Devic
     each run.
 
     Args:
-        x: numbers, of shape (n,); lent to the op.
+        x: numbers, of shape (n,), contiguous or not; lent to the op.
         dtype: the dtype of the sums, to which elements are converted first; by default the dtype of `x`.
         axis: 0 or -1, the only axis.
 

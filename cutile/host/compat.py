@@ -1,6 +1,6 @@
 """The names that tensors, partitions and `api` had in cuda-async 0.0.1.
 
-Each docstring is the present name.
+Each docstring gives the present name, whose docstring has the arguments and the errors.
 
 | then | now |
 | --- | --- |

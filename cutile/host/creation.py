@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from cuda_async import Device, DeviceOp, ExecutionContext, Storage, Stream, Use, default_device, upload
+from cuda_async.core.device import as_device
 from cuda_async.foreign import import_stream
 from cuda_async.site import site_of
 from cuda_async.trace import AbsentStorage
@@ -68,7 +69,7 @@ MAX_COUNT_BY_HOST = 1 << 20  # elements that the host writes for a GPU in less t
 def as_element(value: Any, dtype: DTypeLike, function: str, name: str = "value") -> Array:
     """A number as an array of no axes and this dtype.
 
-    The caller must not write it: other callers get the same array.
+    The caller must not write to the array: other callers get the same one. Errors show `function` and `name`.
 
     Raises:
         ArgumentTypeError: it is no number.
@@ -82,7 +83,7 @@ def as_element(value: Any, dtype: DTypeLike, function: str, name: str = "value")
 
 @lru_cache(maxsize=256)  # a program has few fill values; an element is some hundred bytes
 def _known_element(kind: type[Any], text: str, dtype: DTypeLike, function: str, name: str) -> Array:
-    """`as_element` by the text of a number: 0.0 and -0.0 are equal, and differ in it."""
+    """`as_element` by a number's text, in which 0.0 and -0.0, which are equal, differ."""
     return _as_element(kind(text), dtype, function, name)
 
 
@@ -94,9 +95,10 @@ def _as_element(value: Any, dtype: DTypeLike, function: str, name: str) -> Array
             value = float(value)
         except OverflowError:
             raise ArgumentError(f"{function}: {name}: {as_text(value)} is out of the range of {dtype.name}") from None
-    array = np.asarray(value)
+    # NumPy has an error of its own for lists of different lengths.
+    array = None if type(value) in (list, tuple) else np.asarray(value)
     # The types of `ml_dtypes`, such as bfloat16, are of kind V. So are records, whose type is np.void.
-    if array.ndim != 0 or array.dtype.kind not in "biufV" or array.dtype.type is np.void:
+    if array is None or array.ndim != 0 or array.dtype.kind not in "biufV" or array.dtype.type is np.void:
         raise ArgumentTypeError(f"{function}: {name}: expected a number, got {as_text(value)}")
     if dtype is f4e2m1fnx2 and array != 0:
         raise ArgumentError(
@@ -104,7 +106,7 @@ def _as_element(value: Any, dtype: DTypeLike, function: str, name: str) -> Array
             "api.from_numpy(np.full(shape, 0x22, np.uint8), f4e2m1fnx2)"
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        # A float of more than 64 bits is not rounded to float64, where it may become infinite or a whole number.
+        # A float of more than 64 bits stays as it is: as a float64 it may become infinite or a whole number.
         number = array if array.dtype.kind == "f" and array.dtype.itemsize > 8 else array.astype(np.float64)
         result = element(array, dtype)
         result_f64 = result.astype(np.float64)
@@ -117,7 +119,7 @@ def _as_element(value: Any, dtype: DTypeLike, function: str, name: str) -> Array
             raise ArgumentError(f"{function}: {name}: {as_text(value)} is no value of {dtype.name}")
     elif not dtype.is_float:
         is_whole = bool(np.isfinite(number)) and number == np.floor(number)
-        if not is_whole or int(value) != int(result):  # `number` has 53 bits: integers of 64 are compared as Python's
+        if not is_whole or int(value) != int(result):  # as Python's ints: `number` has 53 bits, integers up to 64
             raise ArgumentError(f"{function}: {name}: {as_text(value)} is no value of {dtype.name}")
     elif bool(np.isinf(result_f64)) and not bool(np.isinf(number)):
         raise ArgumentError(f"{function}: {name}: {as_text(value)} is out of the range of {dtype.name}")
@@ -143,11 +145,11 @@ class Create(DeviceOp[Tensor]):
         return Tensor(view)
 
     def spare_elements(self) -> int:
-        """Elements behind the last one for which `write` needs memory, too."""
+        """Elements behind the last one that `write` needs memory for, too."""
         return 0
 
     def write(self, context: ExecutionContext, view: View) -> None:
-        """Enqueue the writing of the elements; nothing here."""
+        """Enqueue the writing of the elements. Here nothing is written."""
 
 
 class Empty(Create):
@@ -166,8 +168,8 @@ class Empty(Create):
         storage = self._storage = self.allocate(stream, outline.nbytes)
         return outline.at(storage)
 
-    # For launches that write the new tensor (`cutile.launch.lazy.NewMemory`). It is no method, which would cost each
-    # launch another call.
+    # For launches that write the new tensor (`cutile.launch.lazy.NewMemory`). A static attribute, and not a method that
+    # calls `Storage.allocate`: each launch would pay for that call.
     allocate = staticmethod(Storage.allocate)
 
     def written(self) -> Iterable[Storage]:
@@ -258,8 +260,8 @@ def fill_elements(view: View, element: Array, result: T) -> DeviceOp[T]:
     """An op that gives every element the same value, and yields `result`.
 
     Raises:
-        ArgumentError: on a GPU, they are not contiguous and have more than 3 axes.
-        OwnershipError: an operation that has not finished uses them.
+        ArgumentError: on a GPU, the elements are not contiguous and have more than 3 axes.
+        OwnershipError: an operation that has not finished uses the elements.
     """
     if is_contiguous(view.shape, view.strides) or runs_host_code(view.storage.device):
         return Fill(view, element, result)
@@ -269,7 +271,7 @@ def fill_elements(view: View, element: Array, result: T) -> DeviceOp[T]:
 
 
 def _pattern(element: Array) -> bytes:
-    """The element's shortest period of 1, 2 or 4 bytes; else all its bytes."""
+    """The element's shortest period of 1, 2 or 4 bytes; all its bytes if it has none."""
     content = element.tobytes()
     for length in (1, 2, 4):  # the widths of cuMemsetD8, D16 and D32
         if length < len(content) and content == content[:length] * (len(content) // length):
@@ -326,7 +328,7 @@ def linspace(start: float, stop: float, n: int, dtype: DTypeSpec = f32) -> Devic
     Args:
         start: the first number; the only one where `n` is 1.
         stop: the last number.
-        n: how many.
+        n: how many; 0 for a tensor without elements.
         dtype: a floating-point type. The numbers are computed in f64 and rounded once.
 
     Raises:
@@ -380,7 +382,7 @@ class _Linspace(Create):
             context.execute(ramp_onto(view, self._start, self._step))
             size = view.dtype.bits // 8
             last = View(view.storage, view.offset + (count - 1) * size, view.dtype, (), ())
-            # start + (n - 1) * step is rounded, and the last number is to be `stop` itself.
+            # The last number is `stop` itself, which start + (n - 1) * step may miss by a rounding.
             enqueue_fill(context, last, element(self._stop, view.dtype))
 
     def _ramp(self, array: Array) -> Callable[[int, int], None]:
@@ -563,20 +565,20 @@ class MetaStorage(AbsentStorage):
         super().__init__(import_stream(device), nbytes)  # a storage has a stream; nothing is submitted to this one
 
 
-def meta(shape: ShapeLike, dtype: DTypeSpec = f32, *, device: Device | None = None) -> Tensor:
+def meta(shape: ShapeLike, dtype: DTypeSpec = f32, *, device: Device | int | str | None = None) -> Tensor:
     """A tensor with a shape and a dtype, and no memory.
 
     Not an op: there is nothing to run.
 
-    Its layout is the one that `empty` gives: contiguous and aligned. So a kernel compiled for it serves tensors of
-    `empty` too.
+    Its layout is that of `empty`: contiguous and aligned. So a kernel compiled for it serves tensors of `empty` too.
 
     Args:
         shape, dtype: as for `empty`.
-        device: where it would be; the default device if None.
+        device: where it would be, as for `Tensor.to_device`; the default device if None.
 
     Raises:
-        ArgumentTypeError, ArgumentError: as for `empty`.
+        ArgumentTypeError, ArgumentError: as for `empty`, or `device` names no device.
+        NoDeviceError: this machine has no such device.
 
     Example:
         >>> import cutile as ct
@@ -593,5 +595,5 @@ def meta(shape: ShapeLike, dtype: DTypeSpec = f32, *, device: Device | None = No
     nbytes = element.bits // 8
     for extent in extents:
         nbytes *= extent
-    storage = MetaStorage(default_device() if device is None else device, nbytes)
+    storage = MetaStorage(default_device() if device is None else as_device(device), nbytes)
     return Tensor(View(storage, 0, element, extents, row_major_strides(extents)))

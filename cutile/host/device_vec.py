@@ -1,11 +1,11 @@
-"""`DeviceVec`: a tensor of addresses of tensors.
+"""`DeviceVec`: a tensor of the addresses of other tensors.
 
 It is for kernels whose number of operands is known only at the launch.
 
     weights = api.device_vec([w0, w1, w2]).sync()
     grouped(y.partition((1, 64)), weights, ...)         # in the kernel: ct.load_tensor(weights, i, shape, strides, f32)
 
-A launch with a `DeviceVec` uses all tensors in it: it is ordered behind their other users, and holds them to its end.
+A launch with a `DeviceVec` uses all tensors in it. It is ordered behind their other users, and holds them to its end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DeviceVec:
     Made by `api.device_vec`.
 
     Attributes:
-        inner: the addresses, a tensor of i64.
+        inner: the addresses, a tensor of i64 with one element for each tensor.
         tensors: the tensors.
     """
 
@@ -75,13 +75,15 @@ class DeviceVec:
 def device_vec(tensors: Sequence[Tensor], *, mut: bool = False) -> DeviceOp[DeviceVec]:
     """An op that yields the addresses of tensors, for `ct.load_tensor` in a kernel.
 
+    A kernel gets them as a tensor of i64, of shape (number of tensors,).
+
     Args:
-        tensors: at least one, of one dtype; each stays usable as it is.
+        tensors: at least one, of one dtype and any shapes; each stays usable.
         mut: whether kernels write to the tensors.
 
     Raises:
         ArgumentError: there are no tensors.
-        ArgumentTypeError: they have different dtypes, or one is no tensor.
+        ArgumentTypeError: the tensors have different dtypes, or one is no tensor.
         OwnershipError: a tensor is held, or cannot be written.
 
     Example:

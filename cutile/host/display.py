@@ -1,9 +1,10 @@
 """Tensors and partitions in notebooks and consoles: facts, a drawing, values.
 
 The drawing shows the last two axes with their tiles, to scale. It is plain HTML with images of SVG; nothing is loaded.
-A small copy reads the values. It never raises, and waits 0.3 s at most. Of a large tensor it reads the first and last
-three of each axis, as NumPy prints them. It reads nothing while operations are submitted or recorded, or while an
-unfinished operation writes the tensor.
+
+A small copy reads the values. Printing never raises, and waits 0.3 s at most. Of a large tensor, it reads the first and
+last three elements of each axis, as NumPy prints them. It reads nothing while operations are submitted or recorded, or
+while an unfinished operation writes the tensor.
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ _MAX_BORDERS = 64  # tile borders drawn along an axis; more tiles become a shade
 
 
 def card(title: str, facts: Sequence[tuple[str, str]], picture: str, below: str = "") -> str:
-    """A title, rows of (name, value), a drawing beside them, text below.
+    """HTML: a title, rows of (name, value), a drawing beside them, text below.
 
-    `picture` is SVG or "".
+    `picture` is SVG, or "" for none.
     """
     cell = "text-align:left;vertical-align:top;border:0;background:none;padding:0"  # notebooks have styles of their own
     rows = "".join(
@@ -61,7 +62,7 @@ def drawing(shape: Sequence[int], tile: Sequence[int] | None = None) -> str:
     An edge tile that is not full is shaded.
 
     Args:
-        shape: the extents; of a scalar nothing is drawn.
+        shape: the extents; without axes or elements nothing is drawn.
         tile: the extents of a tile, one for each axis; None draws no tiles.
     """
     if not shape or 0 in shape:
@@ -91,7 +92,7 @@ def drawing(shape: Sequence[int], tile: Sequence[int] | None = None) -> str:
 
 def _lines(step: float, length: float) -> list[float]:
     """The places of borders between tiles along an axis, in pixels."""
-    count = int((length - 1e-6) / step)  # 1e-6: a border at the very end, but for a rounding, is the frame's
+    count = int((length - 1e-6) / step)  # 1e-6: a border at the end, up to a rounding, is the frame, and not drawn
     return [] if count > _MAX_BORDERS else [number * step for number in range(1, count + 1)]
 
 
@@ -108,7 +109,7 @@ MAX_SHOWN = 1000  # elements; a larger tensor shows the first and last three of 
 PATIENCE_S = 0.3  # seconds to wait for values
 
 _EDGE = 3  # elements at each end of an axis
-_AXES = 3  # axes shown of a large tensor; of leading ones, index 0
+_AXES = 3  # trailing axes shown of a large tensor; leading ones are shown at index 0
 _MAX_READ_BYTES = 1 << 20  # bytes of one read; on a GPU it copies all between its first and last element
 _streams: weakref.WeakKeyDictionary[Device, Stream] = weakref.WeakKeyDictionary()
 
@@ -147,7 +148,7 @@ class PrintsValues:
 
 
 def _values_of(tensor: Tensor) -> str:
-    """The values as text, or the reason why they are not shown."""
+    """The values as text, or the reason why they are not shown; never raises."""
     try:
         return _text(tensor)
     except OwnershipError as error:
@@ -157,6 +158,7 @@ def _values_of(tensor: Tensor) -> str:
 
 
 def _text(tensor: Tensor) -> str:
+    """As `_values_of`, but raises."""
     view = tensor._view  # pyright: ignore[reportPrivateUsage]
     view.storage.check_memory()
     if current_holder() is not None:
@@ -213,7 +215,7 @@ def _block(view: View, block: tuple[range, ...]) -> View:
 
 
 def _read_soon(op: DeviceOp[tuple[Array, ...]], device: Device) -> tuple[Array, ...] | None:
-    """The result of an operation, run on a stream for printing alone.
+    """The result of an operation, run on a stream that only prints use.
 
     None after `PATIENCE_S`: the operation goes on, and nobody waits for it.
     """

@@ -2,15 +2,16 @@
 
 `from_dlpack`, `from_foreign`, `partition`, and exports.
 
-In: a tensor here over the other library's memory. Before each launch our stream waits for the stream that the library
-uses then; after it, that stream waits for ours. So both go on in the order of the code, without a wait on the host.
-PyTorch, CuPy and Numba tell their stream at any time. Other libraries, JAX among them, are waited for at the import;
-they may read our results once our op has been awaited. The other tensor is held until our work on it is done.
+An import is a tensor here over the other library's memory. Before each launch our stream waits for the stream that the
+library uses then; after the launch, that stream waits for ours. So both go on in the order of the code, without a wait
+on the host. PyTorch, CuPy and Numba tell their stream at any time. Other libraries, JAX among them, are waited for at
+the import; they may read our results once our op has been awaited. The other tensor is kept alive until our work on it
+is done.
 
-Out: `torch.from_dlpack(tensor)`, `np.from_dlpack(tensor)`. The export reads: while it lives, an op that would write the
-tensor raises `OwnershipError`. `torch.from_dlpack(tensor.mut)` may be written; while it lives, nothing else may use
-the tensor. On the CPU the export waits for the values. `__cuda_array_interface__` is there too, but does not tell when
-the other library is done: the caller must then keep ops away that write the tensor.
+An export is `torch.from_dlpack(tensor)` or `np.from_dlpack(tensor)`. The other library may only read: while the export
+lives, an op that would write the tensor raises `OwnershipError`. `torch.from_dlpack(tensor.mut)` may be written; while
+it lives, nothing else may use the tensor. On the CPU the export waits for the values. `__cuda_array_interface__` is
+there too, but does not tell when the other library is done: until then the caller must not write the tensor.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cuda_async import Device, DeviceOp, ExecutionContext, Use
+from cuda_async.core.device import as_device
 from cuda_async.core.lease import ExportLease, Lease, lend
 from cuda_async.core.stream import Stream
 from cuda_async.foreign import LEGACY_STREAM, consumer_stream, end_export, wait_for_writer
@@ -35,18 +37,16 @@ from cutile.launch.views import View
 __all__ = ("cuda_array_interface", "dlpack_device", "export", "from_dlpack", "from_foreign", "partition")
 
 
-def from_dlpack(tensor: Any, *, device: Device | None = None) -> Tensor:
-    """Another library's tensor as one of ours, over the same memory.
-
-    It is read by DLPack.
+def from_dlpack(tensor: Any, *, device: Device | int | str | None = None) -> Tensor:
+    """Another library's tensor as one of ours, over the same memory, by DLPack.
 
     Args:
         tensor: a tensor of PyTorch, CuPy, JAX, NumPy or any other with `__dlpack__` and `__dlpack_device__`.
-        device: the tensor's device, if DLPack has no number for it: a simulated device.
+        device: the tensor's device. It is needed if DLPack has no number for it: a simulated device.
 
     Raises:
         ArgumentTypeError: it has no `__dlpack__`, or its element type has no counterpart here.
-        ArgumentError: it requires a gradient, or is on a device that cannot be used.
+        ArgumentError: it requires a gradient, is on another device than `device`, or on one that cannot be used.
         NoDeviceError: it is on a GPU that this process cannot use.
 
     Example:
@@ -63,8 +63,9 @@ def from_dlpack(tensor: Any, *, device: Device | None = None) -> Tensor:
             f"from_dlpack: {type(tensor).__name__} has no __dlpack__; from_foreign takes other protocols too, and "
             "copy_host_to_device copies lists and arrays"
         )
-    view = foreign_view(tensor, "from_dlpack") if device is None else from_dlpack_view(tensor, "from_dlpack", device)
-    return Tensor(view)
+    if device is None:
+        return Tensor(foreign_view(tensor, "from_dlpack"))
+    return Tensor(from_dlpack_view(tensor, "from_dlpack", as_device(device)))
 
 
 def from_foreign(tensor: Any) -> Tensor:
@@ -73,8 +74,8 @@ def from_foreign(tensor: Any) -> Tensor:
     It is read by the first of these protocols that it has.
 
     Args:
-        tensor: it has `__dlpack__`, `__cuda_array_interface__` (Numba's device arrays), `__array_interface__` or the
-            buffer protocol (`array.array`, `bytearray`, `memoryview`).
+        tensor: an object with `__dlpack__`, `__cuda_array_interface__` (Numba's device arrays), `__array_interface__`
+            or the buffer protocol (`array.array`, `bytearray`, `memoryview`).
 
     Raises:
         ArgumentTypeError: it has none of these, or its element type has no counterpart here.
@@ -92,15 +93,15 @@ def from_foreign(tensor: Any) -> Tensor:
 def partition(tensor: Any, shape: TileLike) -> BorrowedPartition:
     """A tensor, ours or another library's, cut into tiles for a `Mut` parameter.
 
-    It stays usable: `t.mut.partition`.
+    The tensor stays usable: for our tensor it is `tensor.mut.partition(shape)`.
 
     Args:
-        tensor: our tensor, or what `from_foreign` takes, whose memory the kernel then writes.
+        tensor: our tensor, or an object that `from_foreign` takes; the kernel writes its memory.
         shape: extents of a tile, at most 8 of them.
 
     Raises:
         ArgumentTypeError, ArgumentError: as for `from_foreign`, or `shape` is no such shape.
-        OwnershipError: the tensor is held, or read-only.
+        OwnershipError: the tensor is held, or cannot be written (see `Tensor.partition`).
 
     Example:
         >>> import numpy as np
@@ -165,7 +166,7 @@ register_carrier(_Carry)
 class _Export:
     """The lease on an exported tensor, held by its capsule.
 
-    When the capsule ends, later work here waits for the work that the consumer has on its stream by then.
+    When the capsule ends, later work here waits for the work that the consumer's stream has by then.
     """
 
     __slots__ = ("_consumer", "_lease", "_view")
@@ -179,7 +180,7 @@ class _Export:
     def order(self, consumer: Stream, *, write: bool) -> None:
         """Have the consumer's stream wait for the data."""
         self._view.storage.use(consumer, write=write)
-        consumer.sequence += 1  # the consumer's own work, which we do not see: later users must wait for it
+        consumer.sequence += 1  # stands for the consumer's own work, which we do not see: later users wait for it
         self._consumer = consumer
 
     def __del__(self) -> None:
@@ -208,8 +209,17 @@ def export(
 ) -> Any:
     """A DLPack capsule of a view; see `Tensor.__dlpack__`.
 
+    Args:
+        view: the elements.
+        stream: the consumer's stream on a GPU: 1 or None for the legacy default stream, 2 for the per-thread one, -1
+            for no ordering, else a handle. None on the CPU.
+        max_version: the newest version of DLPack that the consumer reads; None for versions before 1.0.
+        dl_device: the device that the consumer asks for, as DLPack has it; None for the tensor's.
+        copy: True is refused: nothing is copied.
+        write: whether the consumer may write.
+
     Raises:
-        BufferError: what is asked for would need a copy, or the arguments make no sense.
+        BufferError: the request would need a copy, or the arguments make no sense.
         OwnershipError: an operation that has not finished uses the elements in a conflicting way.
     """
     here = dlpack_device(view)
@@ -223,7 +233,7 @@ def export(
     if not on_cpu and stream == 0:
         raise BufferError("__dlpack__: stream 0 is ambiguous; 1 is the legacy default stream, 2 the per-thread one")
     dlpack_code(view.dtype)
-    # After all refusals: their traceback would keep the owner, and the tensor lent.
+    # After all refusals: the traceback of an error would keep the owner alive, and so the tensor lent.
     owner = _Export(view, write=write)
     if on_cpu:
         wait_for_writer(view.storage)
@@ -239,8 +249,8 @@ def cuda_array_interface(view: View, usable: Callable[[], View], read_only: bool
     """The elements as `__cuda_array_interface__`, version 3.
 
     Raises:
-        AttributeError: they are not on a GPU, or of a type that the protocol has no name for.
-        OwnershipError: what `usable` raises.
+        AttributeError: the elements are not on a GPU, or of a type that the protocol has no name for.
+        OwnershipError: `usable` raises it: the tensor is held.
     """
     device = view.storage.device
     if device.driver.array_interface != "__cuda_array_interface__":

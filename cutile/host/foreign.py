@@ -1,12 +1,12 @@
 """Tensors of other libraries as ours, without copying, and DLPack capsules.
 
-PyTorch, CuPy, JAX, Numba, NumPy, and objects with DLPack, `__cuda_array_interface__`, `__array_interface__` or the
-buffer protocol. This file reads a library's tensors, and finds the stream that it uses; `cuda_async.foreign` has
-ordering and lifetime.
+The libraries are PyTorch, CuPy, JAX, Numba and NumPy. Any other object may have DLPack, `__cuda_array_interface__`,
+`__array_interface__` or the buffer protocol. This file reads a library's tensors, and finds the stream that the library
+uses; `cuda_async.foreign` has ordering and lifetime.
 
-A capsule that was read is kept as it is: its own destructor gives the memory back when nobody refers to it any more. A
-capsule of ours is made by NumPy over our memory, and then gets the device and the element type. So its deleter is
-NumPy's, which may run on any thread, at any time.
+A capsule that was read is not renamed to `used_dltensor`: its own destructor gives the memory back when nobody refers
+to it any more. A capsule of ours is made by NumPy over our memory; then its device and element type are overwritten. So
+its deleter is NumPy's, which may run on any thread, at any time.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = (
 CPU, CUDA, CUDA_HOST, EXTENSION, CUDA_MANAGED = 1, 2, 3, 12, 13
 """DLPack's kinds of device. `EXTENSION` means any other device; here, a simulated one."""
 
-_CODES = {"int": 0, "uint": 1, "float": 2, "bool": 6}
+_CODES = {"int": 0, "uint": 1, "float": 2, "bool": 6}  # DLDataTypeCode of dlpack.h, as are those of `_FLOATS`
 _FLOATS = {  # other floats than IEEE's: code, bits, lanes. f4e2m1fn has none: DLPack packs elements below a byte
     "bf16": (4, 16, 1),
     "f8e4m3fn": (10, 8, 1),
@@ -56,19 +56,25 @@ _FLOATS = {  # other floats than IEEE's: code, bits, lanes. f4e2m1fn has none: D
     "f8e8m0fnu": (14, 8, 1),
     "f4e2m1fnx2": (17, 4, 2),
 }
-_READ_ONLY = 1
+_READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY of dlpack.h
 _UNSIGNED = {8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
 
 class _Device(ctypes.Structure):
+    """`DLDevice` of dlpack.h, as the structures below are those of its `DL...` types."""
+
     _fields_ = (("kind", ctypes.c_int32), ("number", ctypes.c_int32))
 
 
 class _Type(ctypes.Structure):
+    """`DLDataType`."""
+
     _fields_ = (("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16))
 
 
 class _Tensor(ctypes.Structure):
+    """`DLTensor`. Strides count elements; a null pointer means row-major."""
+
     _fields_ = (
         ("data", ctypes.c_void_p),
         ("device", _Device),
@@ -81,10 +87,14 @@ class _Tensor(ctypes.Structure):
 
 
 class _Managed(ctypes.Structure):
+    """`DLManagedTensor`, of a capsule named `dltensor`."""
+
     _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
 class _Versioned(ctypes.Structure):
+    """`DLManagedTensorVersioned`, of a capsule named `dltensor_versioned`."""
+
     _fields_ = (
         ("major", ctypes.c_uint32),
         ("minor", ctypes.c_uint32),
@@ -96,7 +106,7 @@ class _Versioned(ctypes.Structure):
 
 
 def _dtype_code(dtype: DTypeLike) -> tuple[int, int, int] | None:
-    """DLPack's code, bits and lanes of an element type; None without a code."""
+    """DLPack's code, bits and lanes of an element type; None if it has none."""
     if dtype.kind in _CODES and dtype.name not in _FLOATS:
         return _CODES[dtype.kind], dtype.bits, 1
     return _FLOATS.get(dtype.name)
@@ -152,7 +162,7 @@ def _pointer(capsule: Any) -> tuple[int, bool]:
 
 
 def read_capsule(capsule: Any) -> Description:
-    """Read a capsule. Keep it as long as the memory is used.
+    """Read a capsule. The caller keeps it as long as it uses the memory.
 
     Raises:
         ArgumentTypeError: it is no capsule, or of a version or element type that is not known here.
@@ -183,7 +193,7 @@ def read_capsule(capsule: Any) -> Description:
 
 
 def make_capsule(description: Description, keep: object, *, versioned: bool) -> Any:
-    """A capsule of memory, which holds `keep` until its consumer is done with it.
+    """A capsule over memory; it holds `keep` until its consumer is done with it.
 
     Raises:
         BufferError: DLPack has no code for the element type.
@@ -229,9 +239,14 @@ def is_foreign(value: object) -> bool:
 def foreign_view(value: Any, function: str, device: Device | None = None) -> View:
     """The elements of another library's tensor.
 
+    Args:
+        value: the tensor.
+        function: the function that errors name.
+        device: the tensor's device, if DLPack has no number for it: a simulated device.
+
     Raises:
-        ArgumentTypeError: it offers none of the protocols, or its element type has no counterpart here.
-        ArgumentError: it is on a device that cannot be used.
+        ArgumentTypeError: it has none of the protocols, or its element type has no counterpart here.
+        ArgumentError: it requires a gradient, or is on a device that cannot be used.
     """
     refuse_without_values(value, function)
     if _library(value) == "torch":
@@ -256,10 +271,10 @@ def foreign_view(value: Any, function: str, device: Device | None = None) -> Vie
 
 
 def refuse_without_values(value: Any, function: str) -> None:
-    """Refuse an array with a mask, which would be lost, and a tracer of an array.
+    """Refuse a masked array, whose mask would be lost, and a tracer of JAX.
 
     Raises:
-        ArgumentTypeError: with what to pass.
+        ArgumentTypeError: names what to pass in its place.
     """
     if isinstance(value, np.ma.MaskedArray):
         raise ArgumentTypeError(
@@ -286,9 +301,9 @@ def _view(
     read_only: bool = False,
     imported: bool = False,
 ) -> View:
-    """Elements of memory that `owner` keeps.
+    """Elements of memory that `owner` keeps alive.
 
-    The other arguments are those of `ForeignStorage` and `View`.
+    `lender` is the result of `_lender`; the other arguments are those of `ForeignStorage` and `View`.
     """
     extents, steps = tuple(int(extent) for extent in shape), tuple(int(stride) for stride in strides)
     as_shape(extents)
@@ -308,13 +323,18 @@ def _element_type(dtype: Any, function: str) -> DTypeLike:
 
 
 def _device_of(description: tuple[int, int], device: Device | None, function: str) -> Device:
+    """The device that DLPack describes; `device` where DLPack has no number for it."""
     kind, number = int(description[0]), int(description[1])
-    if kind in (CPU, CUDA_HOST):
-        return Device.host()
-    if kind in (CUDA, CUDA_MANAGED):
-        return Device(number)
     if kind == EXTENSION and device is not None:
         return device
+    if kind in (CPU, CUDA_HOST, CUDA, CUDA_MANAGED):
+        home = Device.host() if kind in (CPU, CUDA_HOST) else Device(number)
+        if device is not None and device is not home:
+            raise ArgumentError(
+                f"{function}: the tensor is on {home}, not on {device}, and its memory is shared, not copied; leave "
+                "device=... out, and copy with to_device"
+            )
+        return home
     raise ArgumentError(
         f"{function}: the tensor is on a device of DLPack kind {kind}; those that can be used are {CPU} (CPU), {CUDA} "
         f"(CUDA), {CUDA_HOST} (page-locked) and {CUDA_MANAGED} (managed)"
@@ -322,14 +342,14 @@ def _device_of(description: tuple[int, int], device: Device | None, function: st
 
 
 def from_dlpack_view(value: Any, function: str, device: Device | None = None) -> View:
-    """The elements of what has `__dlpack__`. Raises as `foreign_view`."""
+    """The elements of an object with `__dlpack__`. Raises as `foreign_view`."""
     refuse_without_values(value, function)
     where = _device_of(value.__dlpack_device__(), device, function)
     on_host = where.kind == "host"
     arguments: dict[str, Any] = {} if on_host else {"stream": import_stream(where).cu_stream()}
     try:
         capsule = value.__dlpack__(max_version=(1, 0), **arguments)
-    except TypeError:  # a library from before that argument
+    except TypeError:  # the library is older than that argument
         capsule = value.__dlpack__(**arguments)
     description = read_capsule(capsule)
     return _view(
@@ -346,9 +366,9 @@ def from_dlpack_view(value: Any, function: str, device: Device | None = None) ->
 
 
 def _lender(value: Any, device: Device) -> Callable[[], int | None] | None:
-    """The function that tells a library's current stream; None if it cannot be asked.
+    """The function that returns a library's current stream; None if there is none.
 
-    It is one function for all tensors of PyTorch or CuPy, since graphs ask each function once.
+    All tensors of PyTorch on one device share one function, as do all of CuPy: graphs call each function once.
     """
     library, ordinal = _library(value), device.ordinal
     if library == "torch":
@@ -400,9 +420,9 @@ def torch_dtype(dtype: Any) -> DTypeLike | None:
 
 
 def _torch_view(value: Any, function: str) -> View | None:
-    """The elements of a dense tensor of PyTorch's.
+    """The elements of a dense tensor of PyTorch.
 
-    None for other tensors, which PyTorch's exporter handles.
+    None for other tensors: PyTorch's own `__dlpack__` exports or refuses them.
     """
     torch: Any = sys.modules["torch"]
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:

@@ -1,9 +1,9 @@
 """Remedies for names and uses of NumPy, torch and CuPy that a tensor refuses.
 
 A tensor is a handle, equal to itself alone: its values are on the device. Reading them waits for the device, so no
-conversion is implicit. Computing with them takes a kernel. Each refusal names the code to write. Type checkers do not
-see the refusing special methods, and so reject the same code. `cutile/frontend/elsewhere.py` has the remedies for
-kernels.
+conversion is implicit. Computing with them takes a kernel. Each error names the code to write in place of the refused
+one. The refusing methods are hidden from type checkers, which so reject the same code. The remedies for kernels are in
+`cutile/frontend/elsewhere.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ __all__ = ("ARGUMENTS", "FUNCTIONS", "KERNEL", "LANGUAGE", "READ", "TENSORS", "R
 
 READ = "tensor.numpy(), or await tensor.to_numpy()"
 KERNEL = "a kernel (@cutile.entry), or compute with what to_numpy() gives"
-
 
 _SAVE = "np.save(path, tensor.numpy()), which api.from_numpy(np.load(path)) reads"
 
@@ -217,7 +216,7 @@ class RefusesValues:
             self._no_numpy(function)
 
         def __array_function__(self, function: Any, types: object, inputs: Any, more: Any) -> object:
-            if function in _METADATA and len(inputs) == 1 and not more:  # they read no values
+            if function in _METADATA and len(inputs) == 1 and not more:  # these functions read no values
                 return getattr(self, _METADATA[function])
             self._no_numpy(function)
 
@@ -247,7 +246,7 @@ class RefusesValues:
         __hash__ = object.__hash__
 
         def __getattr__(self, name: str) -> NoReturn:
-            if name.startswith("_"):  # protocols: if a property of ours raised, this raises its own error again
+            if name.startswith("_"):  # protocols: if a property of ours raised, this raises the property's own error
                 object.__getattribute__(self, name)
             remedy = f"; write {TENSORS[name]}" if name in TENSORS else ""
             raise AttributeError(

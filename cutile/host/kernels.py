@@ -1,8 +1,8 @@
 """Kernels of the host's own operations on a GPU.
 
-They do work that no copy of the driver does.
+They do the work that the driver's copies and fills cannot do.
 
-The module is imported when first needed; its kernels are compiled then, as any kernel.
+The module is imported when first needed. Its kernels are compiled at their first launch, as any kernel.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ __all__ = (
 
 T = TypeVar("T")
 
-_TILES = {1: (1024,), 2: (32, 64), 3: (1, 32, 64)}  # by rank; a grid has three axes
+_TILES = {1: (1024,), 2: (32, 64), 3: (1, 32, 64)}  # by rank
 
 
 @entry
@@ -129,7 +129,7 @@ def cast(dst: Mut, src: Tensor):
 
 
 class _Elements:
-    """Elements as arguments of `gather`."""
+    """Elements as an argument of a kernel here: to be read, or in tiles to be written."""
 
     def __init__(self, view: View) -> None:
         self.view = view
@@ -223,7 +223,10 @@ def convert_to_new(source: View, dtype: DTypeLike) -> DeviceOp[HostTensor]:
 
 
 def _to_new(kernel: Kernel, source: View, dtype: DTypeLike) -> DeviceOp[HostTensor]:
-    """An op by which a kernel of two tensors writes a new one, of the source's shape."""
+    """An op that yields a new tensor of the source's shape.
+
+    `kernel(new, source)` writes it.
+    """
     new = Empty(source.shape, dtype).partition(_tile(source))
     return kernel(new, _Elements(source)).first().unpartition()
 
@@ -234,7 +237,7 @@ class ScanTiles:
 
     Attributes:
         shared_bytes: bytes of shared memory that a multiprocessor of the device has at least.
-        elements: elements of a tile, by the bits of an element. Halves are scanned in f32, as 32 bits.
+        elements: elements of a tile, by the bits of an element. f16 and bf16 are scanned in f32, and count as 32 bits.
         occupancy: tile blocks on a multiprocessor, by the bits of an element. Some load while others wait for totals.
     """
 
@@ -249,16 +252,16 @@ SCAN_TILES = (
     ScanTiles(164 << 10, {8: 8192, 16: 8192, 32: 8192, 64: 4096}, _OCCUPANCY_OF_4),  # A100
     ScanTiles(0, {8: 6144, 16: 6144, 32: 6144, 64: 3072}, _OCCUPANCY_OF_3),
 )
-"""From the most shared memory to the least. A tile is exchanged through shared memory, so that its bytes times the
-occupancy have to fit. Larger tiles of 32 bits are faster (H200, `docs/benchmarks/memory`); none spills registers."""
+"""From the most shared memory to the least. A tile is exchanged through shared memory, so its bytes times the occupancy
+have to fit. Larger tiles of 32 bits are faster (H200, `docs/benchmarks/memory`); none spills registers."""
 
 
-_MAX_SCAN_KERNELS = 256  # kernels that are kept; a lambda that is written in a loop is another function each time
+_MAX_SCAN_KERNELS = 256  # kernels in the cache, which is then cleared: a lambda in a loop is another function each time
 _scan_kernels: dict[tuple[Callable[[Any, Any], Any], Hashable], Kernel] = {}
 
 
 def scan_kernel(function: Callable[[Any, Any], Any], identity: Any) -> Kernel:
-    """The scan of a function as a kernel, compiled once for each element type."""
+    """The scan by a function as a kernel, compiled once for each element type."""
     key = function, constant_key(identity)  # 0, 0.0, -0.0 and False are equal, and give different kernels
     kernel = _scan_kernels.get(key)
     if kernel is None:
@@ -290,8 +293,8 @@ def scan_op(
 
     Raises:
         ArgumentError: `x` has another number of axes, `dtype` cannot hold the identity, or the function is known to
-            have another one.
-        ArgumentTypeError: the function is none that a kernel calls, or the identity is no number.
+            have another identity.
+        ArgumentTypeError: kernels cannot call the function, or the identity is no number.
     """
     identity = _checked_identity(function, identity, dtype, caller)
     if len(x.shape) != 1:
@@ -317,7 +320,7 @@ _IDENTITIES: dict[Any, str] = {
     **dict.fromkeys((min, mini, minf, min_tile), "highest"),
     **dict.fromkeys((_operator.and_, andi), "ones"),
 }
-"""The identities of functions that are known by name."""
+"""The identities of well-known functions: 0, 1, the dtype's lowest or highest number, or all bits set."""
 
 _OF_NUMPY = {
     "add": "operator.add", "multiply": "operator.mul", "maximum": "ct.max_tile", "minimum": "ct.min_tile",
@@ -370,7 +373,7 @@ class ScanSizes:
 
     Attributes:
         tile: elements of a tile.
-        words: words of u64 of the state (see `scan_blocks`).
+        words: words of u64 in the state: 2 for each tile, or 4 for elements of 64 bits (see `scan_blocks`).
         occupancy: tile blocks on a multiprocessor.
     """
 
@@ -380,7 +383,10 @@ class ScanSizes:
 
 
 def scan_sizes(n: int, dtype: DTypeLike, shared_bytes: int) -> ScanSizes:
-    """How an array of `n` is scanned where a multiprocessor has so much shared memory."""
+    """How an array of `n` elements is scanned.
+
+    A multiprocessor has `shared_bytes` of shared memory.
+    """
     tiles = next(tiles for tiles in SCAN_TILES if tiles.shared_bytes <= shared_bytes)
     bits = 32 if dtype.is_half else dtype.bits
     tile = tiles.elements[bits]
@@ -400,10 +406,10 @@ def scan_launch(
 def knows_scan_registers(
     function: Callable[[Any, Any], Any], source: DTypeLike, dtype: DTypeLike, *, contiguous: bool
 ) -> bool:
-    """Whether a scan is known to have registers for the occupancy of `SCAN_TILES`.
+    """Whether a scan is known to fit the registers that the occupancy leaves it.
 
-    Sums of contiguous elements have, in their own dtype, or in the other one of bf16 and f32. Conversions of others,
-    and addresses of single elements, take registers of which the tiles leave too few.
+    Sums of contiguous elements do, in their own dtype or from f16, bf16 or f32 to another of these. Other conversions,
+    and addresses of single elements, take more registers, and may spill.
     """
     plain = source is dtype or (source.is_float and dtype.is_float and max(source.bits, dtype.bits) <= 32)
     return function is operator.add and contiguous and plain

@@ -1,6 +1,6 @@
 """Device memory as the host sees it: typed addresses, and NumPy arrays.
 
-The host can touch memory of the CPU and of simulated devices. Only work on the device's own threads, in stream order
+The host can access memory of the CPU and of simulated devices. Only work on the device's own threads, in stream order
 (`stream.call`, `stream.parallel_for`), may use an array of it. Anything else would race with the device.
 """
 
@@ -24,9 +24,8 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 _GRAIN_BYTES = 1 << 20  # below this, waking a second worker costs more than it saves
 
-
 _MAX_VIEWS = 1024
-"""Views that are kept of new tensors, some 600 bytes each."""
+"""Views of new tensors that are cached, some 600 bytes each."""
 
 
 class _Nowhere:
@@ -39,7 +38,7 @@ class _Nowhere:
 def contiguous_view(dtype: DTypeLike, shape: tuple[int, ...]) -> View:
     """The elements of a new contiguous tensor, before there is memory.
 
-    `view.at(storage)` has them in memory.
+    `view.at(storage)` is the same view in memory.
     """
     return View(cast("Any", _Nowhere), 0, dtype, shape, row_major_strides(shape))
 
@@ -64,7 +63,13 @@ def array_of(view: View) -> Array:
 def for_rows(stream: Stream, shape: tuple[int, ...], nbytes: int, body: Callable[[int, int], None]) -> None:
     """Enqueue `body(start, stop)` over the first axis of `shape`.
 
-    A worker takes pieces of about a megabyte. `nbytes` is the size of all rows. Without elements nothing is enqueued.
+    Each call gets rows of about a megabyte, on one of the CPU's workers. Without elements nothing is enqueued.
+
+    Args:
+        stream: where to enqueue it.
+        shape: the extents; a shape of no axes counts as one row.
+        nbytes: the size of all rows.
+        body: handles the rows from `start` to before `stop`.
     """
     if 0 in shape:
         return

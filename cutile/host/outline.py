@@ -1,4 +1,4 @@
-"""Outlines of new tensors and their partitions: all but the memory, found once.
+"""Outlines of new tensors and their partitions: all but the memory, made once.
 
 An op that makes a tensor knows what it will yield, except for the address. So does `op.partition(tile)`. A launch that
 gets such an op needs no run (`cutile/launch/lazy.py`). Outlines of equal shapes, dtypes and tiles are one object.
@@ -21,10 +21,10 @@ from cutile.launch.views import SharedView, TiledView, View
 __all__ = ("PartitionOutline", "TensorOutline", "tensor_outline")
 
 _MAX_OUTLINES = 1024
-"""Outlines of tensors that are kept, about two kilobytes each."""
+"""Outlines of tensors that are cached, about two kilobytes each."""
 
 _MAX_TILES = 16
-"""Outlines of partitions that are kept for a tensor's."""
+"""Outlines of partitions that are cached for each outline of a tensor."""
 
 
 class PartitionOutline:
@@ -45,7 +45,7 @@ class PartitionOutline:
         return Tensor(view)
 
     def part(self, view: View) -> Partition:
-        """The partition of these elements, in the place of their tensor."""
+        """The partition of these elements, which holds their tensor."""
         return Tensor(view).partition(self.mut.tile)
 
 
@@ -73,7 +73,7 @@ class TensorOutline:
     def partition(self, shape: Any) -> PartitionOutline | None:
         """The outline of the tensor's `partition(shape)`.
 
-        None where that raises, or has more to say.
+        None where that raises or warns, or where the tile has names for extents.
         """
         part = self._parts.get(shape) if cast("Any", type(shape)) is tuple else None
         if part is not None and is_same_shape(part.mut.tile, shape):

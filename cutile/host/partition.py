@@ -27,6 +27,7 @@ from cutile.host.display import card, drawing
 from cutile.host.shapes import ShapeLike, as_shape
 from cutile.host.transfer import values_now
 from cutile.language import OWNED
+from cutile.launch.arguments import MAX_PARTITION_RANK
 from cutile.launch.views import OpenTiledView, SharedView, TiledView, View, as_int, shown
 
 if TYPE_CHECKING:
@@ -40,8 +41,7 @@ __all__ = (
 TileLike = ShapeLike | str | Sequence[SupportsIndex | str]
 """The extents of a tile. A name stands for an extent that each launch's generics give."""
 
-_MAX_AXES = 8  # axes of a partition; a grid has three, and its last one counts the tiles of all further axes
-_MIN_WARNED = 1 << 20  # elements of a tile
+_MIN_WARNED = 1 << 20  # elements of a tile; smaller ones give no warning, whatever the tensor
 _MAX_PADDING = 64  # elements of a tile for each one of the tensor; a larger tile is most likely a mistake
 
 
@@ -66,16 +66,16 @@ class Holder(Protocol):
 
 
 def as_tile(shape: ShapeLike, extents: tuple[int, ...]) -> tuple[int, ...]:
-    """Check the shape of the tiles of a tensor with these extents.
+    """Check a tile of a tensor with these extents; warn if it is far larger.
 
     Raises:
         ArgumentError: it has more than 8 axes, or not as many as the tensor, or an extent is not positive.
     """
     tile = as_shape(shape, "partition shape", least=1)
-    if len(tile) > _MAX_AXES:
+    if len(tile) > MAX_PARTITION_RANK:
         raise ArgumentError(
-            f"partition shape: {tile} has {len(tile)} axes; a partition has at most {_MAX_AXES}, one for each axis of "
-            "the tensor. Reshape the tensor first."
+            f"partition shape: {tile} has {len(tile)} axes; a partition has at most {MAX_PARTITION_RANK}, one for each "
+            "axis of the tensor. Reshape the tensor first."
         )
     if len(tile) != len(extents):
         raise ArgumentError(
@@ -125,7 +125,7 @@ def as_any_tile(shape: TileLike, extents: tuple[int, ...]) -> tuple[int | str, .
 
 
 class _TiledTensor(language.Partition):
-    """The part that both forms share."""
+    """The part that `Partition` and `BorrowedPartition` share."""
 
     __slots__ = ("_site", "_tensor", "_tiled")
 
@@ -137,7 +137,7 @@ class _TiledTensor(language.Partition):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The extents of one tile; what a kernel sees as the shape of its `Mut` parameter.
+        """The extents of one tile: the shape of a kernel's `Mut` parameter.
 
         Raises:
             MissingGenericsError: some are names, whose values only a launch knows.
@@ -218,9 +218,9 @@ class _TiledTensor(language.Partition):
         return not self._tiled.exact
 
     def prefix(self) -> Self:
-        """Let a launch cover the first tiles along each axis alone.
+        """Let a launch cover only the first tiles along each axis.
 
-        The launch's grid must be given, and is at most `grid()`. By default a launch covers all tiles, since a smaller
+        The launch's grid must be given, and is at most `grid()`. Otherwise a launch covers all tiles, since a smaller
         grid is usually a mistake. Returns this very partition.
 
         Example:
@@ -250,6 +250,7 @@ class _TiledTensor(language.Partition):
             num_tile_blocks: the launch's grid is `(num_tile_blocks, 1, 1)`.
 
         Raises:
+            ArgumentError: the extents of the map are no integers of at least 0.
             LaunchError: the map does not fit the partition, or there are more blocks than tiles.
 
         Example:
@@ -257,14 +258,13 @@ class _TiledTensor(language.Partition):
             >>> api.zeros((8, 8), f32).sync().partition((2, 2)).map((2, 1), 3)
             Partition(f32, tensor_shape=(8, 8), partition_shape=(2, 2), device=cpu).map((2, 1), 3)
         """
-
         return MappedLaunchPartition(self, map_shape, num_tile_blocks)  # type: ignore[arg-type]
 
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> NoReturn:
             remedy = ""
-            if not name.startswith("__"):  # no remedy for protocols: Python may ask at its end, when imports fail
+            if not name.startswith("__"):  # no remedy for protocols: Python may look them up at exit, when imports fail
                 from cutile.host.tensor import Tensor
 
                 remedy = f", but its tensor has: partition.unpartition().{name}" if hasattr(Tensor, name) else ""
@@ -351,7 +351,7 @@ class Partition(OldPartitionMethods, _TiledTensor):
         return kept_by_notebook(self._site)
 
     def dissolve(self) -> None:
-        """Cease to hold the tensor; what `tensor.reclaim()` does."""
+        """Cease to hold the tensor, for `tensor.reclaim()`."""
         self.unpartition()
 
     def __kernel_output__(self) -> TiledView | OpenTiledView:
@@ -385,7 +385,7 @@ class BorrowedPartition(_TiledTensor):
     Made by `tensor.mut.partition(shape)`.
 
     Attributes:
-        tensor: the tensor, which is usable as it is.
+        tensor: the tensor, which stays usable.
 
     Example:
         >>> from cutile import api
@@ -416,7 +416,7 @@ class BorrowedPartition(_TiledTensor):
 class MutBorrow:
     """A tensor or a view, to be written.
 
-    Made by `tensor.mut`; for `.partition(shape)`, `api.memcpy` and `api.fill`.
+    Made by `tensor.mut`, for `.partition(shape)`, `api.memcpy`, `api.fill` and `SharedMut` parameters of kernels.
     """
 
     __slots__ = ("_tensor",)
@@ -434,7 +434,7 @@ class MutBorrow:
 
         Raises:
             ArgumentError: `shape` is no shape of at most 8 axes.
-            OwnershipError: the tensor is held, or its elements overlap.
+            OwnershipError: the tensor is held, or cannot be written (see `Tensor.partition`).
 
         Example:
             >>> from cutile import api, f32
@@ -457,11 +457,9 @@ class MutBorrow:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> Any:
-        """A DLPack capsule that may be written.
+        """A DLPack capsule that may be written: `torch.from_dlpack(tensor.mut)`.
 
-        `torch.from_dlpack(tensor.mut)`; see `Tensor.__dlpack__`.
-
-        While it lives, any other use of the elements is refused.
+        While it lives, any other use of the elements is refused. See `Tensor.__dlpack__`.
         """
         from cutile.host.exchange import export
 
@@ -482,7 +480,7 @@ class MutBorrow:
     def __kernel_destination__(self) -> View:
         """The elements, to be written by `memcpy` or `fill`.
 
-        Raises OwnershipError where the tensor is held.
+        Raises OwnershipError where the tensor is held or read-only.
         """
         return self._tensor._writable("write")  # pyright: ignore[reportPrivateUsage]
 
@@ -512,17 +510,18 @@ def _refuse_in_flight(view: View, site: Place) -> None:
 
 
 class MappedLaunchPartition:
-    """A partition with a schedule.
+    """A partition whose tiles a fixed number of tile blocks share, in a given order.
 
     Made by `partition.map(map_shape, num_tile_blocks)`; a launch yields the partition.
 
     Args:
         partition: the partition whose tiles are shared.
         map_shape: how many tiles a group has along each axis: leading axes 1, the trailing two any; `OWNED` (0) leaves
-            an axis out of the stream.
+            an axis out of the stream of tiles.
         num_tile_blocks: the launch's grid is `(num_tile_blocks, 1, 1)`.
 
     Raises:
+        ArgumentError: the extents of the map are no integers of at least 0.
         LaunchError: the map has another number of axes than the partition, streams none, or groups a leading axis; or
             there are no blocks, more blocks than streamed tiles, or more streamed tiles than 32 bits count.
     """
@@ -569,7 +568,7 @@ class MappedLaunchPartition:
 
 
 MAX_TILES = 2**31 - 1
-"""Tiles of a stream: kernels count them in 32 bits."""
+"""Tiles that a mapped partition shares among blocks. Kernels count them in 32 bits."""
 
 
 def _check_map(partition: Partition | BorrowedPartition, shape: tuple[Any, ...], blocks: Any) -> None:

@@ -2,8 +2,8 @@
 
 The Philox generators are cuRAND's on a GPU, NumPy's on the CPU.
 
-The two give different numbers for one seed. Each repeats its numbers for a seed, whatever the number of workers.
-Without a seed, each run of an op draws a new one from the system.
+The two give different numbers for one seed. Each gives the same numbers for a seed every time, whatever the number of
+workers. Without a seed, each run of an op takes a new seed from the operating system.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Callable, Sequence
-from typing import Any, SupportsIndex
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from cutile.dtypes import DTypeLike, f16, f32, f64
 from cutile.errors import ArgumentError, ArgumentTypeError, as_text
 from cutile.host.creation import Create, convert
 from cutile.host.memory import Array, array_of, runs_host_code
-from cutile.host.shapes import DTypeSpec, element_type, finite, float_type, new_shape, row_major_strides
+from cutile.host.shapes import DTypeSpec, ShapeLike, element_type, finite, float_type, new_shape, row_major_strides
 from cutile.host.tensor import Tensor
 from cutile.launch.views import View
 
@@ -31,14 +31,12 @@ __all__ = ("rand", "randn", "randn_f16")
 _CHUNK = 1 << 16
 """Elements that one generator makes on the CPU. Another size gives other numbers for a seed."""
 
-Shape = SupportsIndex | Sequence[SupportsIndex]
 
-
-def rand(shape: Shape, seed: int | None = None, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
+def rand(shape: ShapeLike, seed: int | None = None, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
     """An op that yields random numbers, uniform in [0, 1).
 
     Args:
-        shape: the extents; 0 for a tensor without elements.
+        shape: the extents, each at least 0.
         seed: 0 to 2**64 - 1; the same seed gives the same numbers. None gives other numbers at each run.
         dtype: f32 or f64.
 
@@ -61,19 +59,21 @@ def rand(shape: Shape, seed: int | None = None, dtype: DTypeSpec = f32) -> Devic
     return _Uniform(new_shape(shape, "rand"), element, _seed(seed, "rand"))
 
 
-def randn(mean: float, std: float, shape: Shape, seed: int | None = None, dtype: DTypeSpec = f32) -> DeviceOp[Tensor]:
+def randn(
+    mean: float, std: float, shape: ShapeLike, seed: int | None = None, dtype: DTypeSpec = f32
+) -> DeviceOp[Tensor]:
     """An op that yields random numbers, normally distributed.
 
     Args:
         mean: the mean.
         std: the standard deviation, at least 0.
         shape, seed: as for `rand`.
-        dtype: a floating-point type; f16 and bf16 are drawn as f32 and rounded.
+        dtype: a floating-point type. All but f32 and f64 are drawn as f32, and converted as by `convert`.
 
     Raises:
         ArgumentTypeError: an argument has the wrong type.
-        ArgumentError: an extent is negative, the seed is out of range, or `mean` or `std` is infinite, NaN or out
-            of the range of `dtype`.
+        ArgumentError: an extent is negative, the seed is out of range, `std` is negative, or `mean` or `std` is
+            infinite, NaN or out of the range of `dtype`.
 
     Example:
         >>> from cutile import api
@@ -91,8 +91,8 @@ def randn(mean: float, std: float, shape: Shape, seed: int | None = None, dtype:
     return normal.then(lambda tensor: convert(tensor, element))
 
 
-def randn_f16(mean: float, std: float, shape: Shape, seed: int | None = None) -> DeviceOp[Tensor]:
-    """`randn` for f16.
+def randn_f16(mean: float, std: float, shape: ShapeLike, seed: int | None = None) -> DeviceOp[Tensor]:
+    """`randn` for f16; arguments and errors as there.
 
     Example:
         >>> from cutile import api
@@ -152,11 +152,11 @@ class _Random(Create):
 def _in_chunks(
     flat: Array, seed: int, draw: Callable[[np.random.Generator, Array], None]
 ) -> Callable[[int, int], None]:
-    """A body that fills chunks, each from its own part of one random sequence."""
+    """The function that fills chunks, each from its own part of one random sequence."""
 
     def fill(start: int, stop: int) -> None:
         for chunk in range(start, stop):
-            # The chunk is the highest of the counter's four words, so that no chunk counts into the next.
+            # Philox counts in four words of 64 bits. The chunk is the highest, so that no chunk counts into the next.
             generator = np.random.Generator(np.random.Philox(key=seed, counter=chunk << 192))
             draw(generator, flat[chunk * _CHUNK : (chunk + 1) * _CHUNK])
 

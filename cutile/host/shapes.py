@@ -110,7 +110,7 @@ def as_shape(shape: ShapeLike, argument: str = "shape", *, least: int = 0) -> tu
 
 
 def is_same_shape(shape: tuple[int, ...], request: Any) -> bool:
-    """Whether `request`, which nothing has checked yet, is `shape`, as integers.
+    """Whether `request`, which is unchecked, is the tuple of ints `shape`.
 
     A launch then takes the result that was cached for `shape`. Equality is not enough: (4.0, 8) equals (4, 8).
 
@@ -137,7 +137,7 @@ def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 def new_bytes(dtype: DTypeLike, shape: tuple[int, ...], strides: tuple[int, ...], *, spare: int = 0) -> int:
     """Bytes of a new contiguous tensor, and of `spare` elements more.
 
-    Never 0: empty tensors have addresses.
+    Never 0: empty tensors have addresses, too.
     """
     return dtype.bits // 8 * ((strides[0] * max(shape[0], 1) if shape else 1) + spare)
 
@@ -163,7 +163,7 @@ def is_contiguous(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 def reshape_shape(new: ShapeLike, old: tuple[int, ...], strides: tuple[int, ...], *, method: str) -> tuple[int, ...]:
     """Check that elements can take another shape without being moved; return it.
 
-    One extent may be -1: it is computed from the number of elements and the other extents.
+    One extent may be -1: it is computed from the number of elements and the other extents. Errors name `method`.
 
     Raises:
         ArgumentTypeError: `new` is no shape.
@@ -265,16 +265,36 @@ def _bounds(span: Any, extent: int, axis: int) -> tuple[int, int]:
     return start, stop
 
 
-def axis_key(shape: tuple[int, ...], axis: SupportsIndex, start: Any = None, stop: Any = None) -> tuple[slice, ...]:
+def axis_key(shape: tuple[int, ...], *arguments: Any, **named: Any) -> tuple[slice, ...]:
     """The key of `tensor[:, start:stop]`, for any axis.
 
+    Args:
+        shape: the tensor's.
+        arguments, named: the axis, the start and the stop, as `Tensor.slice` got them.
+
     Raises:
+        ArgumentTypeError: there is no axis, or an argument too many.
         ArgumentError: there is no such axis.
+
+    >>> axis_key((4, 8), 1, 2, stop=6)
+    (slice(None, None, None), slice(2, 6, None))
     """
-    at = operator.index(axis)
-    if not -len(shape) <= at < len(shape):
-        raise ArgumentError(f"slice: axis {as_text(at)} of a tensor with {len(shape)} axes, of shape {as_text(shape)}")
-    return (slice(None),) * (at % len(shape)) + (slice(start, stop),)
+    try:
+        number, start, stop = _axis_and_bounds(*arguments, **named)
+    except TypeError:
+        words = ", ".join([*map(as_text, arguments), *(f"{name}={as_text(value)}" for name, value in named.items())])
+        raise ArgumentTypeError(
+            f"slice: expected an axis and its bounds, as in slice(0, 2, 6) or slice(0, stop=6), got slice({words})"
+        ) from None
+    if not -len(shape) <= number < len(shape):
+        raise ArgumentError(
+            f"slice: axis {as_text(number)} of a tensor with {len(shape)} axes, of shape {as_text(shape)}"
+        )
+    return (slice(None),) * (number % len(shape)) + (slice(start, stop),)
+
+
+def _axis_and_bounds(axis: SupportsIndex, start: Any = None, stop: Any = None) -> tuple[int, Any, Any]:
+    return operator.index(axis), start, stop
 
 
 def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:
@@ -283,9 +303,10 @@ def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
     A key has integers, slices with any step, `...` and None, as in NumPy.
 
     Raises:
-        IndexError: an integer is out of bounds, or there are more indices than axes.
-        ArgumentTypeError: the key holds something else, such as an array.
-        ArgumentError: nothing is left.
+        ArgumentIndexError: an integer is out of bounds, or there are more indices than axes.
+        ArgumentTypeError: the key holds something else, such as an array, or `...` twice; or a slice has other bounds
+            than integers.
+        ValueError: a slice has the step 0.
     """
     items = list(cast("tuple[Any, ...]", key)) if isinstance(key, tuple) else [key]
     count = sum(item is not None and item is not Ellipsis for item in items)
@@ -311,7 +332,7 @@ def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
             steps += strides[axis:end]
             axis = end
         elif isinstance(item, slice):
-            start, stop, step = item.indices(shape[axis])
+            start, stop, step = _clipped(cast("Any", item), shape[axis], axis)
             extent = len(range(start, stop, step))
             offset += start * strides[axis] if extent else 0  # an empty part may begin behind the last element
             extents.append(extent)
@@ -321,6 +342,15 @@ def index_layout(key: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> 
             offset += _position(item, shape[axis], axis) * strides[axis]
             axis += 1
     return offset, tuple(extents), tuple(steps)
+
+
+def _clipped(item: slice, extent: int, axis: int) -> tuple[int, int, int]:
+    try:
+        return item.indices(extent)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"index of axis {axis}: expected whole numbers in a slice, as in tensor[2:6], got {as_text(item)}"
+        ) from None
 
 
 def _position(item: Any, extent: int, axis: int) -> int:
@@ -361,10 +391,10 @@ def element_type(dtype: DTypeSpec, function: str) -> DTypeLike:
 def float_type(dtype: DTypeSpec, function: str) -> DTypeLike:
     """The floating-point type that `dtype` names.
 
-    It may be a type that kernels store and do not compute with, such as those of 8 bits.
+    It may be a type that kernels store and do not compute with, such as the floats of 8 bits.
 
     Raises:
-        ArgumentTypeError: it names another, or none.
+        ArgumentTypeError: `dtype` names no floating-point type of single numbers.
     """
     element = element_type(dtype, function)
     if element.format is None:
@@ -376,7 +406,7 @@ def number_type(dtype: DTypeSpec, function: str) -> DTypeLike:
     """The element type that `dtype` names, if an element is one number.
 
     Raises:
-        ArgumentTypeError: it names another, or none.
+        ArgumentTypeError: `dtype` names no element type, or pairs: f4e2m1fnx2.
     """
     element = element_type(dtype, function)
     if element is f4e2m1fnx2:
@@ -388,7 +418,7 @@ def number_type(dtype: DTypeSpec, function: str) -> DTypeLike:
 
 
 def new_shape(shape: Any, function: str) -> tuple[int, ...]:
-    """The shape of a tensor to be made.
+    """Check the shape of a tensor to be made; errors name `function`.
 
     Raises:
         ArgumentTypeError: `shape` is no shape.

@@ -39,10 +39,10 @@ class SharedGroup:
         self._owners: weakref.WeakSet[SharedTensor] = weakref.WeakSet()
         self._lock = new_lock()
         self.ended: Site | None = None
-        """Where the tensor was reclaimed from all handles."""
+        """The line that reclaimed the tensor from all handles; None before that."""
 
     def describe(self) -> str:
-        """The owner of the tensor, for error messages."""
+        """The first handle of the tensor, for error messages."""
         return f"the shared handle made at {format_site(self._site)}"
 
     def remedy(self) -> str:
@@ -54,7 +54,7 @@ class SharedGroup:
         return kept_by_notebook(self._site)
 
     def dissolve(self) -> None:
-        """End all handles: `Tensor.reclaim`, which makes the tensor usable again."""
+        """End all handles, for `Tensor.reclaim`, which makes the tensor usable again."""
         self.ended = user_site()
 
     def owners(self) -> list[SharedTensor]:
@@ -152,12 +152,18 @@ class SharedTensor(Tensor):
             group.remove(self)
 
     def reshape(self, shape: ShapeLike, *more: SupportsIndex) -> SharedTensor:
-        """Make another handle, to the same memory in another shape: `Tensor.reshape`."""
+        """Make another handle, to the same memory in another shape.
+
+        It owns the tensor too. Takes and raises what `Tensor.reshape` does.
+        """
         view = reshaped(self._usable("reshape"), whole_shape(shape, more, "reshape"), "reshape")
         return SharedTensor(view, Tensor(view), self._alive("reshape"))
 
     def reinterpret(self, dtype: DTypeSpec, shape: ShapeLike) -> SharedTensor:
-        """Make another handle, to the same bytes as a dtype: `Tensor.reinterpret`."""
+        """Make another handle, to the same bytes as another dtype.
+
+        It owns the tensor too. Takes and raises what `Tensor.reinterpret` does.
+        """
         view = reinterpreted(self._usable("reinterpret"), dtype, shape)
         return SharedTensor(view, Tensor(view), self._alive("reinterpret"))
 
@@ -184,7 +190,7 @@ class SharedTensor(Tensor):
 
         Raises:
             OwnershipError: there are other owners, or this handle was dropped.
-            ArgumentError: `shape` is no shape of at most 8 axes, as many as the tensor has. The handle goes on.
+            ArgumentError: `shape` is no shape of at most 8 axes, as many as the tensor has. The handle stays usable.
 
         Example:
             >>> from cutile import api

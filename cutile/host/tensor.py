@@ -1,11 +1,11 @@
-"""`Tensor`: a handle of an array on a device; an op reads its values.
+"""`Tensor`: a handle to an array on a device; an op reads its values.
 
 The base class `cutile.language.Tensor` has the members for kernels; this one adds those for callers. Partitions are in
 `partition.py`, the operations that move data in `transfer.py`, shared ownership in `shared.py`.
 
 Ownership. Building an operation lends it its arguments (`cuda_async.core.lease`): that guards memory. In addition, a
 tensor object is *held* while an owned partition or a shared handle stands in its place: using the tensor then raises
-`OwnershipError`. The hold ends with `unpartition()`, `unwrap_arc()`, or when the holder is gone.
+`OwnershipError`. The hold ends with `unpartition()`, `unwrap_arc()` or `reclaim()`, or when the holder is gone.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
 
     @property
     def device(self) -> Device:
-        """Where it is."""
+        """The device that it is on."""
         return self._view.storage.device
 
     @property
@@ -146,7 +146,7 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
     def device_pointer(self) -> DevicePointer:
         """The address of the first element, for other libraries.
 
-        Nothing orders their use of it.
+        Nothing orders their accesses with operations here.
 
         Raises:
             NotReadyError: the tensor is one of `api.meta`, without memory.
@@ -194,8 +194,8 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
         """The elements, to be written.
 
         Raises:
-            OwnershipError: the tensor is held, or memory of another library that was lent to be read, or two of its
-                indices name one element.
+            OwnershipError: the tensor is held, is memory that another library lent read-only, or two of its indices
+                name one element.
         """
         view = self._usable(use)
         if not self._distinct:
@@ -214,9 +214,9 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
     def reclaim(self) -> None:
         """Take the tensor back from its partition or shared handles.
 
-        These cannot be used any more.
+        Those cannot be used any more.
 
-        It helps if they are out of reach, such as in the traceback of a failed call in a notebook.
+        It helps where they are out of reach, such as in the traceback of a failed call in a notebook.
 
         Raises:
             OwnershipError: an operation that has not finished writes it.
@@ -241,8 +241,8 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
 
         Args:
             shape: extents of a tile, one for each axis of the tensor, at most 8 of them. They need not divide the
-                tensor's: stores clip at the edge. A launch gives a value to a name in place of an extent, as in
-                `("BM", 64)`: by `.generics(BM=128)`, or by a search.
+                tensor's: stores clip at the edge. A name may stand for an extent, as in `("BM", 64)`: each launch
+                gives its value, by `.generics(BM=128)` or by a search.
 
         Raises:
             ArgumentError: `shape` is no such shape.
@@ -290,7 +290,7 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
         Until an operation with it has finished, other uses of the same memory raise `OwnershipError`.
 
         Raises:
-            OwnershipError: the tensor is held.
+            OwnershipError: the tensor is held, or cannot be written (see `partition`).
 
         Example:
             >>> y = api.zeros((8,)).sync()
@@ -346,7 +346,7 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
     def __kernel_destination__(self) -> View:
         """The elements, to be written by `memcpy` or `fill`.
 
-        Raises OwnershipError where the tensor is held.
+        Raises OwnershipError where the tensor is held or read-only.
         """
         return self._writable("write")
 
@@ -362,9 +362,9 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
     ) -> Any:
         """A DLPack capsule, to be read: `torch.from_dlpack(tensor)`.
 
-        Writing the tensor is refused while it lives.
+        While the capsule lives, writing the tensor is refused. The capsule of `tensor.mut` may be written.
 
-        On a GPU `stream` is made to wait for the values; on the CPU the caller waits. `tensor.mut` may be written.
+        On a GPU `stream` is made to wait for the values; on the CPU the caller waits.
 
         Raises:
             BufferError: the request would need a copy, or the arguments make no sense.
@@ -385,7 +385,7 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """The elements for Numba and others, on a GPU.
 
-        The protocol does not tell when they are done with it; DLPack does.
+        The protocol does not tell when a library is done with the memory; DLPack does.
 
         Raises:
             AttributeError: the tensor is not on a GPU, or its dtype has no name in the protocol.
@@ -399,12 +399,12 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
 
     _exports_read_only = False
 
-    # -- other looks at the same memory -------------------------------------------------------
+    # -- views of the same memory -------------------------------------------------------------
 
     def reshape(self, shape: ShapeLike, *more: SupportsIndex) -> Tensor:
-        """The same memory under another shape; nothing is copied. One extent may be -1.
+        """The same memory under another shape; nothing is copied.
 
-        `reshape(4, 8)` is `reshape((4, 8))`.
+        `reshape(4, 8)` is `reshape((4, 8))`. One extent may be -1: it follows from the others.
 
         Raises:
             ArgumentError: the number of elements differs, or the elements are not contiguous.
@@ -417,9 +417,7 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
         return Tensor(reshaped(self._usable("reshape"), whole_shape(shape, more, "reshape"), "reshape"))
 
     def reinterpret(self, dtype: DTypeSpec, shape: ShapeLike) -> Tensor:
-        """The same memory with its bytes taken as another dtype, under another shape.
-
-        Nothing is copied.
+        """The same bytes as another dtype, under another shape; nothing is copied.
 
         Raises:
             ArgumentTypeError: there is no such dtype.
@@ -452,14 +450,15 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
     def slice(self, *ranges: Span | Sequence[Span] | int | Tile | None, **named: int | Tile | None) -> TensorView:
         """A read-only view of a part: a range for each axis, or an axis and bounds.
 
-        Ranges are of the axes from the first on, and are not clipped. `tensor[2:6, ::2]` is NumPy's form of it.
+        Ranges are not clipped. An index, `tensor[2:6, ::2]`, clips its bounds and takes steps, as in NumPy.
 
         Args:
-            ranges: `range(2, 6)`, `slice(2, 6)` or `(2, 6)`; also one list of them.
+            ranges: `range(2, 6)`, `slice(2, 6)` or `(2, 6)` for each axis, from the first one on; or one list of them.
             axis, start, stop: the one axis to cut and its bounds, which are clipped; negative ones count from the end.
 
         Raises:
-            ArgumentError: there are more ranges than axes, or one is empty or out of bounds.
+            ArgumentTypeError: an argument is no range, a bound is no integer, or bounds stand without an axis.
+            ArgumentError: there are more ranges than axes, or one is out of bounds; or there is no such axis.
             OwnershipError: the tensor is held.
 
         Example:
@@ -474,7 +473,7 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
         return TensorView(piece(view, *slice_layout(ranges, view.shape, view.strides)), self)
 
     def __getitem__(self, key: Any) -> TensorView:
-        """A read-only view of a part: integers, slices, `...` and None, as in NumPy."""
+        """A read-only view of a part, by integers, slices, `...` and None as in NumPy."""
         view = self._usable("index")
         return TensorView(piece(view, *index_layout(key, view.shape, view.strides)), self)
 
@@ -519,13 +518,13 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
     def to_device(self, device: Device | int | str) -> DeviceOp[Tensor]:
         """An op that yields a copy on another device; on this one, a copy like `dup`.
 
-        Run it on a stream of one of the two devices, and of the GPU where the other one is the host.
+        Run it on a stream of one of the two devices: of the GPU, if the other one is the CPU.
 
         Args:
             device: the device, the number of a GPU, or a name such as `cpu` or `cuda:1`.
 
         Raises:
-            ArgumentError: the elements are not contiguous.
+            ArgumentTypeError, ArgumentError: `device` names no device, or the elements are not contiguous.
             NoDeviceError: this machine has no such device.
             OwnershipError: the tensor is held, or an operation that has not finished writes it.
 
@@ -543,8 +542,8 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
 class TensorView(Tensor):
     """A read-only view of part of a tensor, or of its elements in another order.
 
-    Kernels take it where they take a tensor to read. It does not block writes of the tensor, and shows them: only an
-    overlap in flight, or within one launch, is refused. `view.mut` can be written.
+    Kernels take it where they take a tensor to read. It does not block writes of the tensor, and shows their results.
+    Only uses that overlap are refused: of an unfinished operation, or of one launch. `view.mut` can be written.
 
     Attributes:
         base: the tensor or view that it is a view of.

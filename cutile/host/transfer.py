@@ -3,11 +3,11 @@
 Contiguous elements are one copy. Others are gathered: by the workers on the CPU, by a kernel on a GPU. On the way from
 a GPU to the host their whole range of bytes is copied, and the host gathers.
 
-Between devices elements must be contiguous. Two GPUs: the driver copies, directly if the two reach each other, else
-through page-locked memory; events order the streams of both. Host and GPU: through page-locked memory, on the GPU's
-stream, which orders the copy with the GPU's other work. The driver cannot make the host's stream and the GPU's wait for
-each other. So the copy first waits for the host's pending work: `await` on a thread of its own, `sync()` on the
-caller's.
+Between devices, elements must be contiguous. Between two GPUs the driver copies: directly if the two reach each other,
+else through page-locked memory. Events order the streams of both. Between host and GPU the copy goes through
+page-locked memory, on the GPU's stream, which orders the copy with the GPU's other work. The driver cannot make the
+host's stream and the GPU's wait for each other. So the host's pending work is waited for first: by `await` on a thread
+of its own, by `sync()` on the caller's.
 
 `ReadsValues` has the methods of a tensor that read its values.
 """
@@ -64,9 +64,9 @@ T = TypeVar("T")
 
 
 def fresh(context: ExecutionContext, dtype: DTypeLike, shape: tuple[int, ...], *, spare: int = 0) -> View:
-    """Allocate the elements of a new contiguous tensor, and room for `spare` more.
+    """Allocate a new contiguous tensor's elements, and room for `spare` more.
 
-    Their contents are undefined.
+    The contents are undefined.
     """
     view = contiguous_view(dtype, shape)
     return view.at(context.allocate(new_bytes(dtype, shape, view.strides, spare=spare)))
@@ -95,7 +95,7 @@ def fresh_op(dtype: DTypeLike, shape: tuple[int, ...]) -> DeviceOp[View]:
 
 
 def number_of_bytes(view: View) -> int:
-    """The size of the elements."""
+    """The size of the elements, in bytes."""
     return math.prod(view.shape) * (view.dtype.bits // 8)
 
 
@@ -104,7 +104,7 @@ def _is_contiguous(view: View) -> bool:
 
 
 def _gather(destination: Array, source: Array) -> Callable[[int, int], None]:
-    """A body that copies rows."""
+    """The function of `for_rows` that copies rows."""
     if destination.ndim == 0:
         return lambda start, stop: np.copyto(destination, source)
     return lambda start, stop: np.copyto(destination[start:stop], source[start:stop])
@@ -190,6 +190,7 @@ def values_now(view: View) -> Array:
 
 
 def _download_range(context: ExecutionContext, view: View, result: Array) -> None:
+    """Enqueue the copy of a view's range of bytes; the host gathers its elements."""
     low, high = view.byte_range
     raw = np.empty(high - low, np.uint8)
     download(context, view.storage, raw.ctypes.data, raw.nbytes, offset=low, keep=raw)
@@ -226,7 +227,8 @@ def duplicate(view: View, make: Callable[[View], T]) -> DeviceOp[T]:
     """An op that copies elements to a new contiguous tensor and yields `make` of it.
 
     Raises:
-        OwnershipError: an operation that has not finished writes them.
+        ArgumentError: on a GPU, the elements are not contiguous and have more than 3 axes.
+        OwnershipError: an operation that has not finished writes the elements.
     """
     if _is_contiguous(view) or runs_host_code(view.storage.device):
         return _Dup(view, make)
@@ -262,12 +264,13 @@ class Memcpy(DeviceOp[None]):
 def copy_into(destination: View, source: View) -> DeviceOp[None]:
     """An op that copies the elements of `source` onto those of `destination`.
 
-    Both are in row-major order.
+    Elements correspond in row-major order.
 
     Raises:
         ArgumentTypeError: the dtypes differ.
-        ArgumentError: the numbers of elements differ, or the shapes do and one of the two is not contiguous.
-        OwnershipError: they overlap, or an operation that has not finished uses one of the two.
+        ArgumentError: the numbers of elements differ; the shapes differ, and neither view is contiguous; or one view is
+            not contiguous, and has more than 3 axes on a GPU or is on another device than the other.
+        OwnershipError: the two overlap, or an operation that has not finished uses one of them.
     """
     if destination.dtype is not source.dtype:
         raise ArgumentTypeError(
@@ -372,7 +375,7 @@ def enqueue_copy_across(context: ExecutionContext, destination: View, source: Vi
 def _preparations(*views: View) -> Iterable[Callable[[], object]]:
     """Functions that wait for the host's pending work on views.
 
-    A GPU's stream may use the views then.
+    After them a GPU's stream may use the views.
     """
     for view in views:
         if view.storage.device.kind == "host":
@@ -435,7 +438,7 @@ class CopyAcross(Memcpy):
 
 
 class ReadsValues:
-    """The part of `Tensor` that reads its values."""
+    """The methods of `Tensor` that read its values."""
 
     __slots__ = ()
 

@@ -9,8 +9,9 @@ import operator
 from collections.abc import Sequence
 
 from cuda_async import Device, Storage, Stream
+from cuda_async.core.device import as_device
 from cuda_async.foreign import ForeignStorage
-from cutile.errors import ArgumentError
+from cutile.errors import ArgumentError, ArgumentTypeError, as_text
 from cutile.host.shapes import DTypeSpec, ShapeLike, element_type, new_shape, row_major_strides
 from cutile.host.tensor import Tensor
 from cutile.launch.views import View, byte_span
@@ -22,14 +23,21 @@ def _layout(shape: ShapeLike, strides: Sequence[int] | None, function: str) -> t
     extents = new_shape(shape, function)
     if strides is None:
         return extents, row_major_strides(extents)
-    steps = tuple(operator.index(stride) for stride in strides)
+    steps = tuple(_integer(stride, "strides", function) for stride in strides)
     if len(steps) != len(extents):
         raise ArgumentError(f"{function}: {len(steps)} strides for the {len(extents)} axes of shape {extents}")
     return extents, steps
 
 
+def _integer(number: int, argument: str, function: str) -> int:
+    try:
+        return operator.index(number)
+    except TypeError:
+        raise ArgumentTypeError(f"{function}: {argument}: expected an integer, got {as_text(number)}") from None
+
+
 def _positive(address: int, function: str) -> int:
-    number = operator.index(address)
+    number = _integer(address, "address", function)
     if number <= 0:
         raise ArgumentError(f"{function}: address: expected an address, got {number}")
     return number
@@ -39,7 +47,7 @@ def borrow_raw_parts(
     address: int,
     shape: ShapeLike,
     dtype: DTypeSpec,
-    device: Device,
+    device: Device | int | str,
     strides: Sequence[int] | None = None,
     *,
     owner: object = None,
@@ -49,12 +57,16 @@ def borrow_raw_parts(
     Args:
         address: the address of the element at index 0 of every axis; positive also where there are no elements.
         shape, dtype: the elements.
-        device: where the memory is.
+        device: where the memory is, as for `Tensor.to_device`.
         strides: in elements; row-major if None.
         owner: an object that keeps the memory alive; held until our work on the memory is done.
 
     Raises:
-        ArgumentTypeError, ArgumentError: an argument makes no sense.
+        ArgumentTypeError: `address` or a stride is no integer, `shape` no shape, `dtype` no element type, or `device`
+            no device.
+        ArgumentError: an extent is negative or too large, `address` is not positive, there are more or fewer strides
+            than axes, or no device has the name.
+        NoDeviceError: this machine has no such device.
 
     Example:
         >>> import numpy as np
@@ -68,7 +80,7 @@ def borrow_raw_parts(
     start = _positive(address, "borrow_raw_parts")
     element = element_type(dtype, "borrow_raw_parts")
     # The storage of foreign memory begins at address 0 (`ForeignStorage`), so that the offset is the address.
-    storage = ForeignStorage(device, owner, span=byte_span(start, element, extents, steps))
+    storage = ForeignStorage(as_device(device), owner, span=byte_span(start, element, extents, steps))
     return Tensor(View(storage, start, element, extents, steps))
 
 
@@ -84,13 +96,14 @@ def from_raw_parts(
 
     Args:
         address: a result of `stream.driver.allocate`; on a GPU also of cuMemAllocAsync or cuMemAlloc.
-        num_bytes: the size of the allocation.
+        num_bytes: the size of the allocation, in bytes.
         shape, dtype: the elements, from the allocation's first byte on.
         strides: in elements; row-major if None. A negative one would lead to bytes before the allocation.
         stream: where it was allocated, and will be freed.
 
     Raises:
-        ArgumentTypeError, ArgumentError: an argument makes no sense, or the elements do not fit; nothing is taken over.
+        ArgumentTypeError, ArgumentError: as for `borrow_raw_parts`, or the elements do not lie in the allocation. The
+            allocation is then not taken over.
 
     Example:
         >>> from cuda_async import Device

@@ -19,16 +19,16 @@ __all__ = ("Global",)
 class Global(DeviceVariable):
     """One element in the memory of each device, kept from launch to launch.
 
-    Define it at the top of a module. Launches that use it, on any stream, run one after another. Each device has an
-    element of its own; so has each process.
+    Define it at the top of a module. Launches that use it run one after another, also on different streams. Each device
+    has an element of its own; so has each process.
 
     Args:
         dtype: the element type, or its name.
         initial: its value before the first use on a device.
 
     Raises:
-        ArgumentTypeError: `dtype` is no element type.
-        ArgumentError: `initial` is no value of it.
+        ArgumentTypeError: `dtype` is no element type, or `initial` no number.
+        ArgumentError: `dtype` cannot hold `initial`.
 
     Example:
         >>> served = ct.Global(ct.i32, 5)
@@ -50,23 +50,24 @@ class Global(DeviceVariable):
         as_element(initial, self.dtype, "Global")
 
     def read(self) -> DeviceOp[np.ndarray[Any, Any]]:
-        """Its value on the device that this runs on, as an array of shape ()."""
+        """An op that yields its value on the op's device, as an array of shape ()."""
         return _Read(self)
 
     def write(self, value: float) -> DeviceOp[None]:
-        """Set it on the device that this runs on.
+        """An op that sets it on the op's device.
 
         Args:
-            value: a number that its dtype holds; a floating-point one rounds it.
+            value: a number that its dtype can hold; a floating-point dtype rounds it.
 
         Raises:
-            ArgumentError: `value` is no value of its dtype.
+            ArgumentTypeError: `value` is no number.
+            ArgumentError: its dtype cannot hold `value`.
         """
         as_element(value, self.dtype, "Global.write")
         return _Write(self, value)
 
     def reset(self) -> DeviceOp[None]:
-        """Set it to its initial value."""
+        """An op that sets it to its initial value on the op's device."""
         return _Write(self, self.initial)
 
     def __repr__(self) -> str:

@@ -3,10 +3,11 @@
 Nothing is copied.
 
 Two indices of a view may name one element: overlapping windows over a signal, axes of stride 0. Such views are only
-read, since the last of several writers would decide the element's value. `may_overlap` clears most views at once:
-sorted by stride, each axis steps beyond the elements that the axes before it reach. For the others `common_element`
-looks for integers d, not all 0, with |d| < extent and sum(d * stride) = 0. It tries all d of all axes but the two
-longest, and solves these two by the modular inverse.
+read, since the last of several writers would decide the element's value. `may_overlap` clears most views at once: in
+the order of their strides, each axis steps beyond the elements that the axes before it reach. For the other views,
+`common_element` looks for a difference d of two indices: an integer for each axis, not all 0, with |d| < extent and
+sum(d * stride) = 0. It tries all values of d for all axes but the two longest, and solves for these two by the modular
+inverse.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ def refuse_common_elements(view: View, use: str) -> bool:
 
 Index = tuple[int, ...]
 
-_MAX_TRIALS = 1 << 20  # about a second; tensors of up to four axes that fit into 64 GiB take fewer
+_MAX_TRIALS = 1 << 20  # about a second; tensors of up to four axes that fit into 64 GiB need fewer
 
 
 def may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
@@ -146,7 +147,7 @@ def may_overlap(shape: Sequence[int], strides: Sequence[int]) -> bool:
 def common_element(shape: Sequence[int], strides: Sequence[int]) -> tuple[Index, Index] | None:
     """Two indices that name one element; None if there are none.
 
-    Two empty tuples if a search would take too long.
+    Two empty tuples if a search would take too long: there may be such indices.
 
     >>> common_element((3, 4), (2, 1))
     ((0, 2), (1, 0))
@@ -171,15 +172,15 @@ def common_element(shape: Sequence[int], strides: Sequence[int]) -> tuple[Index,
 
 
 def _pair(rank: int, steps: dict[int, int]) -> tuple[Index, Index]:
-    """The two first indices that differ by these steps."""
+    """The smallest two indices that differ by these steps, which are given by axis."""
     differences = [steps.get(axis, 0) for axis in range(rank)]
     return tuple(max(-step, 0) for step in differences), tuple(max(step, 0) for step in differences)
 
 
 def _solve(a: int, most_x: int, b: int, most_y: int, rest: int, zeros: bool) -> tuple[int, int] | None:
-    """Whole x and y with a * x + b * y = rest, |x| <= most_x, |y| <= most_y.
+    """Integers x and y with a * x + b * y = rest, |x| <= most_x, |y| <= most_y.
 
-    `zeros`: whether both may be 0.
+    None if there are none. `zeros`: whether x and y may both be 0.
     """
     divisor = math.gcd(a, b)
     if rest % divisor:

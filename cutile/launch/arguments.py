@@ -1,7 +1,7 @@
 """Checks of launch arguments: tensors, partitions, pointers, plain numbers.
 
-An argument is given in the terms of its library or of Python. A check returns what a launch uses of it (`Checked`), or
-refuses it with the remedy. Tensors of other libraries are read by readers, which `cutile.host` registers.
+An argument is an object of this library, of another library, or of Python. A check returns its view, address or number
+(`Checked`), or raises an error with the remedy. Readers, which `cutile.host` registers, read other libraries' tensors.
 """
 
 from __future__ import annotations
@@ -36,19 +36,20 @@ class Pointer(int):
     A launch neither keeps its memory alive nor waits for the memory's other users.
 
     Attributes:
-        facts: the dtype that it leads to, for specialization; None where the signature declares one.
+        facts: the dtype of the elements there, for specialization; None where the signature declares one.
     """
 
     facts: PointerFacts | None
 
 
 Checked = View | TiledView | OpenTiledView | Pointer | Number | None
-"""A checked argument. None: an op that has yet to run yields it."""
+"""A checked argument. None stands for an op that has yet to run."""
 
 MAX_PARTITION_RANK = 8
-"""Axes of a partition, as in `host/partition.py`. A launch with more is refused, and told to reshape the tensor.
+"""Axes of a partition. One with more is refused, and the error says to reshape the tensor.
 
-The number is a choice: a grid has three axes in any case, whose last one counts the tiles of all others."""
+The limit is a choice. A grid has three axes in any case; the last one counts the tiles of all further axes."""
+
 _VIEWS = (View, TiledView, OpenTiledView)  # a tuple: `isinstance` with a union is slower
 
 
@@ -58,7 +59,7 @@ _op_types: dict[type, bool] = {}
 def is_op(argument: Any) -> bool:
     """Whether an argument is an op that has yet to run.
 
-    Remembers the answer by type: `isinstance` asks an ABC.
+    The answer is remembered by type: `isinstance` with an abstract class is slow.
     """
     kind = cast("type[Any]", type(argument))
     answer = _op_types.get(kind)
@@ -134,7 +135,11 @@ def _check_scalar(kernel: str, parameter: Parameter, argument: Any) -> Number:
 
 
 def check_position(signature: Signature, position: int, argument: Any) -> Checked:
-    """`check_argument`; the error tells the parameters' order where it may help."""
+    """Check one argument; the error may list the parameters in order.
+
+    It does where arguments may have been exchanged: a number came in place of a tensor, or an array in place of a
+    number. Raises as `check_argument`.
+    """
     parameter = signature.parameters[position]
     try:
         return check_argument(signature.name, parameter, argument)
@@ -149,7 +154,7 @@ def check_position(signature: Signature, position: int, argument: Any) -> Checke
 
 
 def words_of_argument(checked: Checked) -> str:
-    """An argument as text: what a launch's time may depend on, hence no addresses."""
+    """An argument as text, as far as a launch's time may depend on it: no addresses."""
     if isinstance(checked, OpenTiledView):
         return f"{checked.shape} {checked.view.layout} in tiles of {checked.tile}"
     if isinstance(checked, _VIEWS):
@@ -177,7 +182,10 @@ def _ownership_error(kernel: str, parameter: Parameter, error: OwnershipError) -
 
 
 def give_back(arguments: Iterable[Any]) -> None:
-    """Release the arguments that stand for a tensor until a launch that fails."""
+    """Release the arguments that stand in a tensor's place.
+
+    For a launch that failed, or that will not run.
+    """
     for argument in arguments:
         release = getattr(argument, "__kernel_give_back__", None)
         if release is not None:
@@ -298,9 +306,9 @@ def register_reader(reader: Reader) -> None:
 
 
 def register_carrier(carry: Callable[[Any], DeviceOp[Any]]) -> None:
-    """Have `carry(array)` make the op that copies a host array to its device.
+    """Register `carry(array)`: it makes the op that brings a NumPy array to a device.
 
-    That is the device on which the op runs.
+    The device is the one on which the op runs.
     """
     _carriers[:] = [carry]
 
@@ -329,7 +337,7 @@ def _on_host(view: View | TiledView | OpenTiledView) -> bool:
 
 
 def foreign_argument(argument: Any, function: str) -> View | None:
-    """The elements of another library's tensor; None of anything else."""
+    """The elements of another library's tensor; None for anything else."""
     for reader in _readers:
         view = reader(argument, function)
         if view is not None:
@@ -344,8 +352,9 @@ def check_pointer(kernel: str, parameter: Parameter, argument: Any) -> Pointer:
     """Check a pointer argument: a result of `tensor.device_pointer()`, or an address.
 
     Raises:
-        ArgumentTypeError: it is neither, or leads to another dtype than the signature says.
-        ArgumentError: it is no address.
+        ArgumentTypeError: it is neither; it points to another dtype than the signature declares; or neither of the
+            two tells the dtype.
+        ArgumentError: it is negative, or has more than 64 bits.
     """
     dtype = getattr(argument, "dtype", None)
     try:
@@ -379,7 +388,12 @@ def check_pointer(kernel: str, parameter: Parameter, argument: Any) -> Pointer:
 
 
 def raw_scalar(value: Any, kernel: str, name: str, expected: str = "a number") -> Number:
-    """`value` as a Python number of whatever kind; `expected` is for the error.
+    """`value` as a Python bool, int or float.
+
+    Args:
+        value: a number of Python, NumPy or ml_dtypes.
+        kernel, name: the kernel and the parameter, for the error.
+        expected: the expected kind of number, for the error.
 
     Raises:
         ArgumentTypeError: it is no number.
@@ -417,7 +431,8 @@ def plain_scalar(value: Any, dtype: DTypeLike, kernel: str, name: str) -> Number
     """`value` as a plain number that `dtype` holds.
 
     Raises:
-        ArgumentTypeError: it is no number, or a float where an integer is wanted.
+        ArgumentTypeError: it is no number; a bool for a number, or another number than 0 and 1 for a bool; or a
+            fraction for an integer.
         ArgumentError: it does not fit.
     """
     kind = dtype.kind
@@ -475,7 +490,7 @@ _CHECKS: dict[str, Callable[[str, Parameter, Any], Checked]] = {
 
 
 def without_elements(shape: tuple[int, ...]) -> str:
-    """The end of an error for an empty `Mut` beside outputs that have elements."""
+    """The end of the error for an empty `Mut` argument in `cutile.torch`."""
     return (
         f"has no elements (shape {shape}), and other tensors that the kernel writes have: their tile blocks would have "
         "no tile of it; leave it out, or pass one of their shape"

@@ -1,4 +1,4 @@
-"""`BoundLaunch`: a kernel's launch that is repeated.
+"""`BoundLaunch`: a launch of a kernel that is repeated.
 
 Arguments are checked once. A relaunch costs little more than the driver's call.
 
@@ -102,7 +102,7 @@ class BoundLaunch:
     def _compiled_for(self, checked: Sequence[Checked]) -> Compiled:
         """The code for a launch with these arguments: the kernel, or a variant of it.
 
-        A variant is compiled with other options, such as split-K for few tile blocks; `change` has these.
+        A variant is compiled with other options, such as split-K for few tile blocks; `change` is the options.
         """
         change = () if self._chooser is None else self._chooser.change(checked, self._grid)
         if not change:
@@ -134,7 +134,7 @@ class BoundLaunch:
 
     @property
     def stream(self) -> Stream:
-        """Where it launches."""
+        """The stream on which it launches."""
         return self._stream
 
     def __call__(self, *others: object) -> None:
@@ -156,6 +156,7 @@ class BoundLaunch:
         submission = stream.submission
         try:  # as `with submission:`, in a third of the time
             submission.acquire()
+            # The relaunches up to the next wait are one run of the driver. If one fails, those after it are skipped.
             self._continue_run()
             for storage, write in self._storages:
                 if storage.leases and contested(storage.leases, write):  # rarely: compare the byte ranges only then
@@ -174,8 +175,11 @@ class BoundLaunch:
         """Change arguments by name for the launches to come.
 
         Raises:
-            ArgumentError: there is no such argument, or a tensor of another layout or grid: bind that anew.
-            ArgumentTypeError: it is not what the parameter takes.
+            ArgumentError: there is no such argument; or a tensor has another layout, is on another device, or overlaps
+                another argument.
+            ArgumentTypeError: the parameter takes no such argument.
+            LaunchError: a partition has another grid, or the launch would fail a check of the kernel.
+            OwnershipError: a tensor is held, or cannot be written.
         """
         signature = self._kernel.signature
         changes: dict[int, Checked] = {}
@@ -253,7 +257,7 @@ class BoundLaunch:
     def _fits_grid(self, partition: TiledView) -> bool:
         """Whether the bound grid is the partition's.
 
-        For a partial-coverage partition, whether it lies within.
+        For a partial-coverage partition, whether the bound grid lies within the partition's.
         """
         if partition.exact:
             return partition.grid == self._grid

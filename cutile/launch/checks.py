@@ -48,6 +48,11 @@ def refuse_disagreement(signature: Signature, checked: Sequence[Any]) -> None:
 def launch_grid(kernel: str, requested: Grid | None, outputs: Sequence[tuple[str, TiledView]]) -> Grid:
     """The grid to launch.
 
+    Args:
+        kernel: its name, for errors.
+        requested: the grid that the caller gave; None if it is to be inferred.
+        outputs: the name and the view of each `Mut` argument.
+
     Raises:
         LaunchError: partitions disagree with one another or with the grid given, or there is neither.
     """
@@ -94,7 +99,7 @@ def launch_grid(kernel: str, requested: Grid | None, outputs: Sequence[tuple[str
 
 
 def check_grid(kernel: str, grid: object) -> Grid:
-    """Check a caller's grid, and return it with three extents.
+    """Check a caller's grid, an integer or a tuple; return three extents.
 
     Raises:
         LaunchError: it is no tuple of one to three positive integers, or has more than 2**31 - 1 tile blocks.
@@ -184,7 +189,8 @@ def _condition_of_all(compiled: Compiled, names: Sequence[str]) -> Condition | N
 def _condition(check: Any, names: Sequence[str]) -> str:
     """One index check as text.
 
-    It holds if a guard is false, or if both ends of the index are in range.
+    It holds if a guard is false, or if both ends of the index are in range. A guard is true if the loop around the
+    access has iterations.
     """
     _, _, _, low, high, count, guards, _ = check
     ends = [f"{placed(low, names)} >= 0"] if low else []

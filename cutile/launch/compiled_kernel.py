@@ -62,9 +62,9 @@ def counter(count: Any) -> Counter:
             return lambda checked, grid: checked[position].shape[axis]
         case ["grid", int() as axis]:
             return lambda checked, grid: grid[axis]
-        case ["//", ["+", ["extent", int() as position, int() as axis], int() as more], int() as divisor]:
+        case ["//", ["+", ["extent", int() as position, int() as axis], int() as addend], int() as divisor]:
             # Tiles along an axis, which most kernels ask for: a launch makes one call in place of three.
-            return lambda checked, grid: (checked[position].shape[axis] + more) // divisor
+            return lambda checked, grid: (checked[position].shape[axis] + addend) // divisor
         case [str() as name, left, right] if name in _OPERATIONS:
             return _operation(_OPERATIONS[name], left, right)
         case _:
@@ -198,7 +198,7 @@ class CompiledKernel:
         return repeater(signature, self._compiled.executable.parameters, packed, checked, grid)
 
     def _enqueue(self, checked: Sequence[Checked], uses: Sequence[ViewUse], grid: Grid, stream: Stream) -> None:
-        """Enqueue a launch of any kernel; the way of kernels without a generated function."""
+        """Enqueue any launch; the generated function leaves rare ones to this."""
         self._verify(checked, grid)
         check_devices(self._kernel.signature.name, uses, stream.device)
         for _, storage, write, _, _ in uses:

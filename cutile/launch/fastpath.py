@@ -17,7 +17,7 @@ Each text has a file name of its own, so that tracebacks show its lines and brea
 
 One generated function packs the plain numbers of a launch: one for each parameter of the compiled kernel. It is an
 expression, `[c[0].address, c[0].shape[0], c[1], ..., g[2]]`, in place of a walk over a description of the parameters.
-For a tensor map it has the tensor's place.
+A tensor map's item is a tuple: the tensor's address, shape and strides.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _file_of(what: str, text: str) -> str:
         file = f"<cutile launch: {what}, {number}>"
     if file not in _texts and len(_texts) < _MAX_TEXTS:
         _texts[file] = text
-        # None for the time of change: `linecache.checkcache` keeps such an entry, and looks for no file.
+        # The time of change is None: `linecache.checkcache` keeps such an entry, and looks for no file.
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
     return file
 
@@ -119,7 +119,7 @@ def numbers_of(compiled: Compiled) -> Numbers:
 
 
 def expression(parameter: Parameter) -> str:
-    """The number of one parameter as text, by arguments `c` and grid `g`."""
+    """The number of one parameter, as text of checked arguments `c` and grid `g`."""
     # `index`: an executable may come from a file, and nothing but integers of it may get into text that is executed.
     axis, owner = index(parameter.axis), f"c[{index(parameter.argument)}]"
     by_kind = {
@@ -128,7 +128,7 @@ def expression(parameter: Parameter) -> str:
         "pointer": f"{owner}.address",
         "extent": f"{owner}.shape[{axis}]",
         "stride": f"{owner}.strides[{axis}]",
-        "workspace": "0",  # the backend puts its address in place
+        "workspace": "0",  # the backend replaces it by an address at the launch
         "report": "0",  # likewise
         "tensor_map": f"({owner}.address, {owner}.shape, {owner}.strides)",
     }
@@ -142,19 +142,20 @@ def number_of(parameter: Parameter) -> Number:
 
 
 ViewUse = tuple[str, Storage, bool, int, int]
-"""An argument's bytes that a launch reads or writes: the fields of `cuda_async.Use` in a plain tuple, made faster."""
+"""An argument's bytes that a launch uses: the fields of `cuda_async.Use` as a plain tuple, which is made faster."""
 
 Recognized = tuple[list[Checked], "Sequence[ViewUse]", "Plan | None", "Grid | None", "bool | None"]
 """Checked arguments, their uses, the plan, the grid, and whether no other lease is on their memory.
 
-Where some arguments are ops: the other arguments, no plan and no grid, and None in place of True.
+Where some arguments are ops, their items and their uses are missing (None in the list), the plan and the grid are None,
+and None stands in place of True.
 """
 
 Recognize = Callable[[tuple[Any, ...], Lease, "tuple[Any, ...] | None"], "Recognized | None"]
 """`recognize(arguments, lease, more)`: check arguments, and lend them to a lease.
 
-`more` is the part of a plan's key that tells generics and options; None where nobody knows it. The result is None for
-arguments of unusual kinds, or of a specialization that no call has made yet.
+`more` is the part of a plan's key for generics and options; None, with which no plan is found, where it has not been
+computed. The result is None for arguments of unusual kinds, and for a specialization that no call has made yet.
 """
 
 Enqueue = Callable[["Sequence[Checked]", "Sequence[ViewUse]", Grid, "Stream"], None]
@@ -270,8 +271,12 @@ def recognizer_text(signature: Signature, ops: Sequence[int] = ()) -> str:
 
 
 def _plan_words(signature: Signature) -> tuple[str, list[str], str]:
-    """A plan's key, conditions that leave it to the general way, the grid; as text."""
+    """A plan's key, conditions that leave it to the general way, and the grid.
+
+    All three are text.
+    """
     tensors = [(i, each) for i, each in enumerate(signature.parameters) if each.kind != "scalar"]
+    # As `KernelCache.plan`: extents, which `facts` has, count only where the signature declares some.
     keys = [f"c{i}.facts," if each.declares else f"c{i}.layout," for i, each in tensors]
     disagreeing = [
         f"c{each.position}.shape[{each.axis}] != c{each.other}.shape[{each.other_axis}]"
@@ -330,9 +335,9 @@ def _checked_text(position: int, parameter: Declared) -> str:
 
 
 def _grid_unclear(outputs: Sequence[str]) -> list[str]:
-    """Conditions under which partitions do not tell the grid.
+    """Conditions under which partitions do not determine the grid.
 
-    There is none, they differ, or one is a prefix.
+    There is no partition, their grids differ, or one is a prefix.
     """
     if not outputs:
         return ["True"]
@@ -355,9 +360,9 @@ def enqueuer(
     Args:
         signature: the kernel's.
         parameters: the compiled kernel's.
-        packed: its launches.
+        packed: how its numbers are packed, and the call that launches it.
         device: where it was loaded.
-        general: enqueues launches for which that does not suffice.
+        general: enqueues the launches that need more: of more blocks than the call takes, or of tensors of addresses.
         verify: raises for a launch that fails a check; None for a kernel without checks.
         check_devices: raises where an argument is on another device.
     """
@@ -382,7 +387,7 @@ def enqueue_text(signature: Signature, parameters: Sequence[Parameter], verifies
     lines = [
         "def enqueue(c, uses, g, stream):",
         "    blocks = g[0] * g[1] * g[2]",
-        # A tensor of addresses adds uses: the memory that they lead to, which only `general` orders.
+        # A tensor of addresses adds uses of the memory at these addresses, which only `general` orders.
         f"    if len(uses) != {len(tensors)} or blocks > most:",
         "        return general(c, uses, g, stream)",
         *(["    verify(c, g)"] if verifies else []),
@@ -404,8 +409,8 @@ def repeater(
 ) -> Repeat:
     """Make the function that launches again with equal layouts at other addresses.
 
-    It orders nothing: the caller knows that the memory is on this device, and that the stream is the one that its
-    users share.
+    It orders nothing: the caller knows that the memory is on this device, and that all users of the memory share the
+    stream.
     """
     text = repeat_text(len(signature.parameters), parameters, checked, grid)
     return define(f"repeat {signature.name}", text, _scope(packed))
@@ -427,7 +432,7 @@ def repeat_text(arity: int, parameters: Sequence[Parameter], checked: Sequence[C
 def _launch_lines(numbers: Sequence[str], blocks: str) -> list[str]:
     """Pack a launch's numbers, launch, and note it in the stream.
 
-    The note is that of `Stream.launch_function` and `Stream.hold`, inlined.
+    The lines after the launch are those of `Stream.launch_function` and `Stream.hold`, inlined.
     """
     return [
         "    try: memory, where = local.memory",

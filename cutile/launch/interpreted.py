@@ -1,7 +1,7 @@
 """A launch as plain Python: waits for its memory, and calls the interpreter.
 
 A GPU's memory is copied to the CPU for the launch, and back. For the check of uninitialised reads, each storage has a
-history: which of its bytes the interpreter has written. It holds as long as nothing else writes the storage.
+history: which of its bytes the interpreter has written. A history is valid as long as nothing else writes the storage.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def run_interpreted(
     """Wait for the arguments' memory, and run the kernel in this thread.
 
     Raises:
-        LaunchError: in a graph, which would have nothing to replay; or an argument is an address of a device whose
-            memory the CPU does not reach.
+        LaunchError: in a graph, which would have nothing to replay; or an argument is an address, or a tensor of
+            addresses, of a device whose memory the CPU does not reach.
         KernelError: the kernel does not compile, or a check of it failed.
         Exception: whatever the kernel's function raises.
     """
@@ -79,15 +79,15 @@ def run_interpreted(
     }
     variables = _Variables(context)
     kernel.run(grid, numbers, {names[i]: mask for i, mask in masks.items()} if check else None, variables.address_of)
-    # Each storage's mark is now this launch: later launches may trust the history.
-    for i, mask in masks.items():
-        history = histories[i]
-        assert history is not None
-        _remember(views[i], history, mask)
     for i, mirror in mirrors.items():
         if views[i].writes:
             mirror.write_back(context)
     variables.write_back()
+    # After the copies back, which are the last writes of a GPU's storages: later launches then trust the histories.
+    for i, mask in masks.items():
+        history = histories[i]
+        assert history is not None
+        _remember(views[i], history, mask)
 
 
 class _Variables:
@@ -120,7 +120,8 @@ class _Variables:
 class _Mirror:
     """A copy of a GPU's bytes in the CPU's memory, for one launch.
 
-    `shift` leads from the one address to the other.
+    Attributes:
+        shift: bytes from an address on the GPU to the address of its copy.
     """
 
     def __init__(self, context: ExecutionContext, storage: Storage, byte_range: tuple[int, int]) -> None:
@@ -144,7 +145,10 @@ def _history_of(storage: Storage, mark: Mark) -> _History | None:
 
 
 def _byte_of_each(view: View | TiledView, written: Bytes, byte: int) -> Bytes:
-    """The marks of one byte of each element of a view, in its shape; writable."""
+    """The marks in `written` of one byte of each element.
+
+    A writable array of the view's shape. `byte` is the byte's position in its element.
+    """
     inner = view.view if isinstance(view, TiledView) else view
     size = inner.dtype.bits // 8
     strides = tuple(stride * size for stride in inner.strides)
@@ -152,7 +156,7 @@ def _byte_of_each(view: View | TiledView, written: Bytes, byte: int) -> Bytes:
 
 
 def _remember(view: View | TiledView, history: _History, elements: Bytes) -> None:
-    """Note the elements that are written now, and the storage's last write."""
+    """Store the marks of a view's elements, and the storage's last write."""
     history.mark = view.storage.write_mark()
     for byte in range(view.facts.layout.dtype.bits // 8):
         marks = _byte_of_each(view, history.written, byte)

@@ -1,6 +1,6 @@
 """`KernelOp`: a kernel with its arguments, as a `DeviceOp`.
 
-It checks them before it enqueues anything.
+Arguments are checked before anything is enqueued.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from cutile.backend.interface import CompileOptions, Target
 from cutile.compile.declared import checked_options
 from cutile.compile.driver import Request
 from cutile.compile.kernels import Plan
-from cutile.errors import ArgumentError, GenericsError, LaunchError, MissingGenericsError, own_keywords
-from cutile.launch.arguments import Checked, carried, give_back, is_op, without_elements
+from cutile.errors import GenericsError, LaunchError, MissingGenericsError, own_keywords
+from cutile.launch.arguments import Checked, carried, give_back, is_op
 from cutile.launch.bound import BoundLaunch
 from cutile.launch.checks import Grid, check_grid
 from cutile.launch.compiled_kernel import CompiledKernel, check_devices, plan_of_launch
@@ -41,19 +41,19 @@ from cutile.launch.lazy import LazyOp
 from cutile.launch.notebook import Listing
 from cutile.launch.searching import SearchedOp, Space, is_search, space_of
 from cutile.launch.target import INTERPRET, chosen_backend, shown_target, target_of
-from cutile.launch.views import TiledView, tiled
+from cutile.launch.views import tiled
 
 _NO_EXTENTS: Mapping[str, Any] = {}
 
-# An operation's site is the user's line, not one of ours: of kernels' operations, and of those of `cutile.host`.
-# `import cutile` brings this module, whichever part of it is imported.
+# Frames of this package are skipped where an operation's site is looked for: the site is the user's line. This module
+# registers the package for `cutile.host` too, since the import of any part of `cutile` imports this module.
 register_internal_package("cutile")
 
 
 class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
     """A launch that has not run.
 
-    Made by calling a kernel; configured by the methods below, each of which returns the op itself.
+    Made by calling a kernel. The methods that configure it, such as `generics` and `grid`, return the op itself.
 
     Yields a named tuple of all its arguments: the same objects that were passed.
     """
@@ -88,6 +88,15 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
         options: CompileOptions,
         more: tuple[Any, ...] | None = None,
     ) -> None:
+        """Check and lend the arguments.
+
+        Args:
+            launchable: the data that all launches of the kernel share.
+            arguments: one for each launch parameter; groups are taken apart already.
+            generics: the generics that the call gave by name.
+            options: the kernel's own compile options.
+            more: `plan_key(generics, options)`, if the caller has it; else None.
+        """
         place = site_of(sys._getframe(2))  # pyright: ignore[reportPrivateUsage]  # the line that called the kernel
         lease = Lease((), place, place)
         self._place = place  # from here to `_used`: `DeviceOp.__init__` inlined, since each launch pays for the call
@@ -118,6 +127,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
                 if self._uses:
                     self._leases.append(lend(self._uses, place, place))
             else:
+                # `alone`: no other lease is on the memory. Where an argument is an op, it is None in place of True.
                 self._checked, self._uses, self._plan, self._grid, alone = recognized
                 if not alone or current_holder() is not None:
                     if self._plan is None:
@@ -138,7 +148,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
 
     @property
     def graph_node(self) -> bool:  # type: ignore[override]  # a property for an attribute
-        """Whether a graph may record it: if no argument is an op, which may allocate."""
+        """Whether a graph may record it: not with ops as arguments, which may allocate."""
         return not self._lazy
 
     def _check(self, arguments: tuple[Any, ...]) -> None:
@@ -166,7 +176,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
     def _giving_back(self) -> Generator[None]:
         """Discard the op if its configuration fails.
 
-        It then lends nothing, and warns of no missing run.
+        A discarded op lends nothing, and no warning says that it never ran.
         """
         try:
             yield
@@ -177,7 +187,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
     def warns(self) -> bool:
         """Whether dropping it unrun is likely a mistake.
 
-        It is none with `api.meta` tensors, which cannot run.
+        Dropping a launch of `api.meta` tensors is none: it cannot run.
         """
         return super().warns() and not any(use[1].without_memory for use in self._uses)
 
@@ -199,11 +209,12 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
     def generics(self, values: Sequence[Any] | None = None, /, **named: Any) -> KernelOp:
         """Set generics: all by a list in declared order, or some by name.
 
-        Types by name or object.
+        A dtype is given as the class or by its name: `ct.f32` or `"f32"`.
 
-        A list of dictionaries, or of such lists, is a search: the launch runs with the fastest of these. A dictionary
-        has generics by name, extents that partitions name (`z.partition(("BM", "BN"))`), and `"options"`, compile
-        options. Trials run on copies of what the kernel writes; see docs/autotuning.md.
+        A list of dictionaries, or of lists in declared order, is a search: the launch runs with the fastest of these
+        configurations. The keys of a dictionary are generics, extents that partitions name
+        (`z.partition(("BM", "BN"))`), and `"options"` for compile options. Trials run on copies of the tensors that
+        the kernel writes; see docs/autotuning.md.
 
         Raises:
             GenericsError: the number or kind of values is wrong, or they contradict the partitions.
@@ -241,10 +252,11 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
     def grid(self, grid: tuple[int, ...] | int) -> KernelOp:
         """Set the launch grid: one to three extents.
 
-        Where partitions tell the grid, it must be theirs.
+        Where partitions determine the grid, it must be theirs. Prefix partitions take any grid up to theirs.
 
         Raises:
-            LaunchError: it is empty, no grid, or not what the partitions say.
+            LaunchError: it is not one to three positive integers, has 2**31 tile blocks or more, or does not fit the
+                partitions.
 
         Example:
             >>> @ct.entry
@@ -292,13 +304,13 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
 
         The kernel's own function, tile block by tile block, on NumPy arrays.
 
-        Breakpoints, `print` and tracebacks are Python's; a tile shows its elements, and `tile.array` has them. It runs
-        in the thread that runs the op, which waits for it, and works on every device.
+        Breakpoints, `print` and tracebacks are Python's; a tile shows its elements, and `tile.array` has them. The
+        kernel runs in the thread that runs the op, which waits for it. Tensors may be on any device.
 
         Args:
             check: look for races between tile blocks, reads of elements that nothing wrote, accesses outside of a
-                tensor, and identities that are none, and raise `RaceError`, `UninitialisedReadError`,
-                `OutOfBoundsError` or `IdentityError` with the lines.
+                tensor, and reductions or scans whose identity changes elements. Raise `RaceError`,
+                `UninitialisedReadError`, `OutOfBoundsError` or `IdentityError` with the lines.
 
         Example:
             >>> import cutile as ct
@@ -319,7 +331,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
     def _check_known(self) -> None:
         """Check the signature, the generics and the grid.
 
-        It does so later if an argument is an op or generics are searched.
+        Where an argument is an op, or generics are searched, this is done later: they are not known yet.
 
         Missing generics are no error yet: `.generics([...])` may give them. A run without them is refused.
         """
@@ -382,7 +394,9 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
         return self._enqueue(context.stream)
 
     def trace(self, context: ExecutionContext) -> Any:
-        """Note the launch, with what its lazy arguments yield, and yield its arguments.
+        """Record the launch in place of running it, and yield its arguments.
+
+        Arguments that are ops are executed first.
 
         Raises:
             TuningError: it searches for its configuration, and no search has found one.
@@ -395,7 +409,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
         self._check_device(device)
         for use in self._uses:
             use[1].use(context.stream, write=use[2])
-        if not self._launches_nothing(grid):
+        if 0 not in grid:
             facts = (plan, tuple(self._checked), grid, self._options, device, self._backend, self.site)
             recorder.launches.append(TracedLaunch(self._launchable, *facts))
         return self._launchable.yields(self._arguments)
@@ -405,7 +419,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
 
         plan, grid = self._plan_and_grid()
         self._check_device(context.device)
-        if self._launches_nothing(grid):
+        if 0 in grid:
             return self._launchable.yields(self._arguments)
         checks: bool = getattr(self, "_checks", True)  # set by `interpret`, and only there
         run_interpreted(context, plan, self._checked, [Use(*use) for use in self._uses], grid, checks)
@@ -417,25 +431,11 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
             plan, grid = self._specialize()
         kernel: CompiledKernel | None = plan.memo.get(stream.device) if self._backend is None else None
         if kernel is None or not kernel.unchanged():
-            if self._launches_nothing(grid):
+            if 0 in grid:  # the outputs have no elements: nothing is compiled
                 return self._launchable.yields(self._arguments)
             kernel = self._compile(plan, stream)
         kernel.enqueue(self._checked, self._uses, grid, stream)
         return self._launchable.yields(self._arguments)
-
-    def _launches_nothing(self, grid: Grid) -> bool:
-        """Whether the grid is empty, as the outputs are: then nothing is compiled.
-
-        Raises:
-            ArgumentError: one output has no elements and others have: a tile block needs a tile of each.
-        """
-        if 0 in grid:
-            return True
-        names = self._launchable.kernel.signature.names
-        for name, checked in zip(names, self._checked, strict=False):
-            if isinstance(checked, TiledView) and 0 in checked.shape:
-                raise ArgumentError(f"{self.label()}: argument {name!r} {without_elements(checked.shape)}")
-        return False
 
     def _compile(self, plan: Plan, stream: Stream) -> CompiledKernel:
         self._check_device(stream.device)
@@ -448,7 +448,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
         check_devices(self.label(), self._uses, device)
 
     def preparations(self, device: Device) -> Iterable[Callable[[], object]]:
-        """Compiling, if that has not been done: an `await` does it on a thread of its own."""
+        """The compilation, if not done yet: `await` runs it on a thread of its own."""
         plan, grid = self._plan, self._grid
         if plan is not None and grid is not None and self._backend is None and not self._lazy:
             kernel: CompiledKernel | None = plan.memo.get(device)
@@ -457,12 +457,13 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
         return self._find_preparations(device)
 
     def _find_preparations(self, device: Device) -> Iterable[Callable[[], object]]:
+        """The preparations of the arguments; then the search or the compilation."""
         yield from super().preparations(device)
         if self._space is not None and (self._lazy or self._decide() is not None):
             yield Prerequisite(lambda: self._find(device))
             return
         plan = self._plan
-        if plan is not None and self._backend != INTERPRET and not (self._grid and self._launches_nothing(self._grid)):
+        if plan is not None and self._backend != INTERPRET and 0 not in (self._grid or ()):
             target = target_of(device, self._backend)
             if not (plan.is_compiled(target) and self._plan_of_launch(plan, target).is_compiled(target)):
                 yield lambda: self._plan_of_launch(plan, target).compiled(target)
@@ -570,7 +571,7 @@ class KernelOp(LazyOp, SearchedOp, DeviceOp[Any]):
         The op is not used up, nor are arguments that are ops; see `explain`.
 
         Raises:
-            LaunchError: an argument is an op that has not run, and of which no type is known yet.
+            LaunchError: an argument is an op that has not run, and whose type is not known yet.
             ValueError: there is no such stage.
 
         Example:

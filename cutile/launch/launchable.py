@@ -53,9 +53,8 @@ from cutile.launch.views import Grid, PointingView, TiledView, View, tiled
 MAX_PARTS = 256
 """Tensors and scalars of a launch. Each takes several parameters of the compiled kernel; CUDA limits these to 4 KiB."""
 
-
 MAX_NAMED = 256
-"""Generics of a kernel that calls have given by name, and that are remembered."""
+"""Sets of generics, given by name, that are remembered for each kernel."""
 
 
 class FlattenedCall:
@@ -98,6 +97,7 @@ class FlattenedCall:
         if path == declared.name and path in self._signature.declared:
             name = path
         else:
+            # A part of a group is named after its path: `pair[0].x` becomes `pair_0_x`.
             name = "".join(each if each.isalnum() else "_" for each in path.replace("]", ""))
             while name in self._names:
                 name += "_"
@@ -218,15 +218,16 @@ class Launchable:
 
     Attributes:
         kernel: its specializations.
-        code, defaults: the function's code and keyword defaults, as they were read.
+        code, defaults: the function's code and keyword defaults when it was read; `Kernel` compares them with the
+            present ones.
         name: the kernel's name.
         arity: the number of launch parameters; -1 if groups among the arguments must be taken apart first.
         kinds: of the launch parameters (see `Declared.kind`).
-        grouped: whether arguments of a call are groups of the launch's.
-        width: arguments of a call. A launch yields as many.
+        grouped: whether the launch parameters are the parts of groups among a call's arguments.
+        width: the number of arguments of a call. A launch yields as many.
         yields: makes the named tuple that a launch yields, of all its arguments.
         recognizers, find: the fast path of checks (see `fastpath.Recognizers`, `fastpath.finder`).
-        named: generics that calls gave by name, each an int, with what was found about them: see `known_generics`.
+        named: the results of `known_generics`, by the names and ints that calls gave.
         memo: caches of other modules, by module.
     """
 
@@ -273,9 +274,9 @@ class Launchable:
         return launchable, tuple(arrangement.parts)
 
     def known_generics(self, named: Mapping[str, Any]) -> tuple[Mapping[str, Any], tuple[Any, ...]] | None:
-        """Generics that a call gives by name, and what they add to a plan's key.
+        """Generics that a call gives by name, and the item that they add to a plan's key.
 
-        None where no call has given them before, or where one is no int.
+        None where no call has given these values before, or where one is no int.
         """
         for value in named.values():
             if type(value) is not int:  # 64.0 and True are equal to ints
@@ -283,11 +284,13 @@ class Launchable:
         return self.named.get((*named.items(),))
 
     def learn_generics(self, named: Mapping[str, Any], generics: Mapping[str, Any], options: CompileOptions) -> None:
-        """Have `known_generics` know what the general way has found.
+        """Remember the generics of a call for `known_generics`.
+
+        Only calls that give nothing but generics by name, all of them ints, are remembered.
 
         Args:
-            named: what the call gave by name.
-            generics: the kernel's generics of it.
+            named: everything that the call gave by name: generics, arguments, the grid.
+            generics: the checked generics among them.
             options: the kernel's own options.
         """
         if named == generics and all(type(each) is int for each in named.values()) and len(self.named) < MAX_NAMED:
@@ -361,7 +364,7 @@ class Launchable:
 
         Raises:
             ArgumentError, ArgumentTypeError, GenericsError: the arguments do not fit.
-            LaunchError: an argument is an op that has not run, so its type is not known yet; or the grid is none.
+            LaunchError: an argument is an op that has not run, so its type is not known yet; or `grid` does not fit.
             ValueError: there is no such stage.
         """
         try:
@@ -399,7 +402,7 @@ _PLACE = re.compile(r"  // \d[^\"\n]*$", re.MULTILINE)
 
 
 def without_places(ir: str) -> str:
-    """IR without its comments that tell lines of the source."""
+    """IR without the comments that name lines of the source."""
     return _PLACE.sub("", ir)
 
 

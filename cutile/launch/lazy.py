@@ -1,13 +1,13 @@
 """Arguments of a launch that are ops: they run in order, when the launch does.
 
 `LazyOp` is the part of `KernelOp` that runs them. Most of them yield new memory, such as
-`api.empty(shape, dtype).partition(tile)`, or `api.zeros` in its place. The result of such an op is known before it
-runs, except for the address: the op's `outline` describes it. A launch whose ops all have outlines runs none of them.
-It allocates their memory, fills it, and launches by the plan for the outlines. Where a step like
-`.first().unpartition()` follows, the tensor is made directly.
+`api.empty(shape, dtype).partition(tile)`, or the same of `api.zeros`. The result of such an op is known before it runs,
+except for the address: the op's `outline` describes it. A launch whose ops all have outlines runs none of them. It
+allocates their memory, fills it, and launches by the plan for the outlines. Where a step like `.first().unpartition()`
+follows, the tensor is made directly.
 
-The general way runs each op, checks the result, and looks for the plan then. It also says what is wrong: the fast path
-leaves every launch to it that may be wrong. Tests run both ways over random launches.
+The general way runs each op, checks the result, and looks for the plan then. It also raises the errors: the fast path
+leaves every launch that may be wrong to it. Tests run both ways over random launches.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ __all__ = ("LazyOp", "NewMemory", "Outline")
 class Outline(Protocol):
     """A partition or a tensor of new memory, before there is memory.
 
-    It is the outline of an op that yields it.
+    It is the outline of an op that yields it. Its checked arguments are named after the kinds of parameters that take
+    them: `mut` for a partition, `tensor` and `shared` for a tensor.
 
     Attributes:
         view: the elements, at no address.
-        mut: a partition's argument of a `Mut` parameter; None of a tensor, which has those of others, `shared` and
-            `tensor`.
-        nbytes: the memory that it takes.
+        mut: a partition's checked argument; None for a tensor.
+        nbytes: bytes of the memory that it takes.
     """
 
     view: View
@@ -65,10 +65,10 @@ class NewMemory(Protocol):
 
 
 _Output = tuple[int, DeviceOp[Any], Outline]
-"""An argument that is an op with an outline: its position, the op, the outline. A plain tuple is made faster."""
+"""An argument that is an op with an outline: its position, the op, the outline. A plain tuple costs least to make."""
 
 _Launch = tuple["Plan", Grid, list[Checked], list[_Output]]
-"""A launch that needs no run: its plan and grid, the checked arguments, and the outputs, which are put there."""
+"""A launch that runs no op: its plan and grid, the checked arguments, and the outputs that will be put among these."""
 
 
 class LazyOp(LaunchState):
@@ -107,7 +107,7 @@ class LazyOp(LaunchState):
                 # A launch yields the user's NumPy array, of which the operand is a copy.
                 arguments[position] = getattr(argument, "__kernel_yields__", argument)
         self._arguments = tuple(arguments)
-        if self._extents:
+        if self._extents:  # an extent that no tile names raises here, unless a generic has its name
             names = open_names(checked)
             launchable.kernel.generics(None, {name: each for name, each in self._extents.items() if name not in names})
         names_lent, self._uses = {use[0] for use in self._uses}, launchable.uses(checked)
@@ -133,7 +133,10 @@ class LazyOp(LaunchState):
         return partial(self._enqueue_lazy, launch), 0
 
     def _find_launch(self) -> _Launch | None:
-        """The launch, if all ops among the arguments have outlines and its plan is known."""
+        """The launch, if all ops among its arguments have outlines; else None.
+
+        None also where the general way has to look: no call has made its plan yet, say, or its grid was given.
+        """
         if self._backend is not None or self._space is not None or self._given_grid is not None or self._extents:
             return None
         launchable, checked = self._launchable, self._checked.copy()
@@ -159,9 +162,7 @@ class LazyOp(LaunchState):
         return *plan_and_grid, checked, outputs
 
     def _plan_as_outlined(self) -> Plan:
-        """The plan of the launch, by what its arguments that are ops will yield.
-
-        None of them runs.
+        """The plan of the launch, by the outlines of the arguments that are ops.
 
         Raises:
             LaunchError: an argument is an op without an outline.
@@ -190,7 +191,7 @@ class LazyOp(LaunchState):
         uses = [*self._uses]
         for position, op, outline in outputs:
             parts: list[Any] = [op]
-            for part in parts:
+            for part in parts:  # which grows in the loop: by the part of the op, the part of that part, ...
                 part.begin(composed=True)
                 parts += part.parts()
             try:
@@ -203,7 +204,7 @@ class LazyOp(LaunchState):
                 raise
             storages.append(storage)
             checked[position] = view = outline.view.at(storage)
-            # New memory counts as written, also where the kernel only reads what fills it.
+            # New memory counts as written, also where the kernel only reads the value that fills it.
             uses.append((parameters[position].name, storage, True, view.start, view.stop))
         kernel: CompiledKernel | None = plan.memo.get(stream.device)
         if kernel is None or not kernel.unchanged():

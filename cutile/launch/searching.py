@@ -2,8 +2,8 @@
 
 `op.generics([{"BK": 32}, {"BK": 64}])` is such a launch.
 
-This file reads and checks the configurations. `SearchedOp` has the fastest one searched, and takes it. The search
-itself is registered by `cutile.autotune`, which imports this package.
+This file reads and checks the configurations. `SearchedOp` starts the search, and takes the fastest configuration.
+`cutile.autotune`, which imports this package, registers the search itself.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Configuration:
     Attributes:
         generics: values of the kernel's generics.
         extents: extents by their names in partitions' tiles.
-        options: compile options; None for those of the launch.
+        options: compile options; None for the launch's own.
         label: all of it by name, as numbers and words that a file can hold.
     """
 
@@ -60,7 +60,7 @@ class Configuration:
 
 
 Key = Callable[..., Any] | Sequence[str]
-"""The inputs of a choice besides dtypes, layouts and device: a function of the arguments, or names of arguments."""
+"""The inputs of a choice: a function of the arguments, or names of arguments."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,7 @@ class Space:
 
     Attributes:
         configs: dictionaries, or lists of generics in declared order.
-        key: what a choice depends on; None for extents, rounded up to powers of two.
+        key: the inputs of a choice besides dtypes, layouts and device; None for extents, rounded up to powers of two.
         compare: whether configurations whose results differ from the others' are refused.
         bench: how to measure, a `cutile.bench.BenchOptions`; None for its defaults.
     """
@@ -81,7 +81,7 @@ class Space:
 
 
 class LaunchFacts(NamedTuple):
-    """What a search may know of a launch.
+    """Facts of a launch that a search may use.
 
     Attributes:
         launchable: the kernel.
@@ -115,7 +115,7 @@ class LaunchSearch(Protocol):
     def known(self, launch: LaunchFacts) -> Configuration | None:
         """The fastest configuration if a search has found it; else None.
 
-        The search may have been another process's.
+        Another process may have searched.
         """
         ...
 
@@ -172,9 +172,8 @@ def space_of(launchable: Launchable, values: Sequence[Any]) -> Space:
 def is_search(values: object, generics: Sequence[Generic]) -> bool:
     """Whether `.generics(values)` is a search.
 
-    It is if a dictionary is among the values, or if all are lists.
-
-    Lists for a kernel whose generics are all shapes, as many as it has, are the shapes themselves.
+    It is if a dictionary is among the values, or if all values are lists. One exception: if all generics of the kernel
+    are shapes, and there are as many lists as generics, the lists are the shapes.
 
     Args:
         values: the argument of `.generics`.
@@ -198,7 +197,7 @@ def configurations(launchable: Launchable, space: Space, names: Sequence[str]) -
 
     Args:
         launchable: the kernel.
-        space: what is searched.
+        space: the configurations as the user gave them.
         names: the names in the tiles of partitions.
 
     Raises:
@@ -213,23 +212,24 @@ def configurations(launchable: Launchable, space: Space, names: Sequence[str]) -
 
 def _configuration(launchable: Launchable, number: int, entry: Any, names: Sequence[str]) -> Configuration:
     where = f"{launchable.name}: configuration {number}"
-    own = launchable.kernel.signature.generic_names
+    own_names = launchable.kernel.signature.generic_names
     if isinstance(entry, Mapping):
         values = dict(cast("Mapping[Any, Any]", entry))
         options = None
-        if OPTIONS in values and OPTIONS not in own:
+        if OPTIONS in values and OPTIONS not in own_names:
             options = checked_options(values.pop(OPTIONS), f"{where}: 'options'")
-        strange = [key for key in values if key not in own and key not in names]
-        if strange:
-            keys = [*own, *(name for name in names if name not in own), OPTIONS]
+        unknown_keys = [key for key in values if key not in own_names and key not in names]
+        if unknown_keys:
+            unknown = unknown_keys[0]
+            keys = [*own_names, *(name for name in names if name not in own_names), OPTIONS]
             remedy = 'The extents of a tile are named where it is cut: z.partition(("BM", "BN"))'
-            if strange[0] in OPTIONS_ELSEWHERE or strange[0] in CompileOptions.__dataclass_fields__:
-                spelled = OPTIONS_ELSEWHERE.get(strange[0], f"write {strange[0]}=...")
+            if unknown in OPTIONS_ELSEWHERE or unknown in CompileOptions.__dataclass_fields__:
+                spelled = OPTIONS_ELSEWHERE.get(unknown, f"write {unknown}=...")
                 remedy = f"Hints for the compiler stand in {OPTIONS!r}: ct.CompileOptions(...); there {spelled}"
             raise GenericsError(
-                f"{where}: there is nothing called {strange[0]!r}; it may have {', '.join(map(str, keys))}. {remedy}"
+                f"{where}: there is nothing called {unknown!r}; it may have {', '.join(map(str, keys))}. {remedy}"
             )
-        generics = launchable.kernel.generics(None, {key: value for key, value in values.items() if key in own})
+        generics = launchable.kernel.generics(None, {key: value for key, value in values.items() if key in own_names})
     elif isinstance(entry, list):
         options, values = None, {}
         generics = launchable.kernel.generics(cast("list[Any]", entry), {})
@@ -281,7 +281,7 @@ class SearchedOp(LaunchState):
         ) -> DeviceOp[Any]: ...
 
     def search(self, space: Space) -> Self:
-        """Have the fastest configuration of a space found before this runs.
+        """Have a search find the fastest configuration of a space before this runs.
 
         `.generics([{...}, ...])` calls it.
 
@@ -296,17 +296,17 @@ class SearchedOp(LaunchState):
         return self
 
     def _take_extents(self, named: dict[str, Any]) -> dict[str, Any]:
-        """Keep the values of extents in partitions' tiles; return those of generics.
+        """Store the values of extents in partitions' tiles; return the values of generics.
 
-        A name that is both is kept and returned; a name that is neither is returned, for the error.
+        A name that is both is stored and returned. A name that is neither is returned, for the error.
         """
-        own = self._launchable.kernel.signature.generic_names
+        own_names = self._launchable.kernel.signature.generic_names
         # Ops may yet yield partitions with tiles of any names: `_put` checks the names then.
-        names = [name for name in named if name not in own] if self._lazy else open_names(self._checked)
+        names = [name for name in named if name not in own_names] if self._lazy else open_names(self._checked)
         if not names:
             return named
         self._extents = {**self._extents, **{name: named[name] for name in names if name in named}}
-        return {name: value for name, value in named.items() if name in own or name not in names}
+        return {name: value for name, value in named.items() if name in own_names or name not in names}
 
     def _search_of_space(self, space: Space) -> LaunchSearch:
         """The search of this launch. Raises GenericsError if a configuration does not fit."""
@@ -315,7 +315,7 @@ class SearchedOp(LaunchState):
     def _decide(self) -> LaunchSearch | None:
         """Take the configuration that the search has found.
 
-        Returns the search if it has found none yet; None if nothing is to be searched any more.
+        Returns the search if it has found none yet; None if no search is left to be made.
         """
         space = self._space
         if space is None:

@@ -56,7 +56,7 @@ def _using(name: str) -> Generator[None]:
 def interpret() -> AbstractContextManager[None]:
     """Run kernels called in the `with` block as plain Python, block by block.
 
-    Breakpoints and `print` work in them. Their stages can still be shown: they are those of the device's own backend.
+    Breakpoints and `print` work in them. `inspect` and `explain` still show the stages of the device's own backend.
 
     See `KernelOp.interpret`. `CUTILE_INTERPRET=1` does it for a whole process.
 
@@ -76,13 +76,16 @@ def interpret() -> AbstractContextManager[None]:
 
 
 chosen_backend: Callable[[], str | None] = _chosen.get
-"""The backend chosen for the current `with` block, if any."""
+"""The backend of the current `with` block, or `INTERPRET`; None for each device's own."""
 
 
 def target_of(device: Device, backend: str | None, arch: str | None = None) -> Target:
-    """The target of launches on `device`, by this backend, or by the device's own.
+    """The target of launches on `device`.
 
-    An `arch`, such as "sm_90a", tells the backend: the device and `backend` do not count then.
+    Args:
+        device: where the launch runs.
+        backend: the backend's name; None for the device's own.
+        arch: an architecture, such as "sm_90a". It determines the backend: `device` and `backend` do not count then.
 
     Raises:
         UnsupportedTargetError: the backend cannot run on the device, or does not know the architecture.

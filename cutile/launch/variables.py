@@ -44,7 +44,10 @@ def place_of(variable: DeviceVariable, stream: Stream) -> Storage:
 
 
 def use_variables(variables: Sequence[DeviceVariable], stream: Stream) -> list[Storage]:
-    """The memory of a kernel's variables, ordered behind its other users."""
+    """The memory of a kernel's variables.
+
+    Work on the stream is ordered behind the memory's other users.
+    """
     places = [place_of(each, stream) for each in variables]
     for each in places:
         each.use(stream, write=True)

@@ -28,12 +28,12 @@ _new = object.__new__
 
 
 def byte_span(first: int, dtype: DTypeLike, shape: Sequence[int], strides: Sequence[int]) -> tuple[int, int]:
-    """The first byte of any element, and the first byte after all.
+    """The first byte of any element, and the first byte after all elements.
 
     Args:
         first: the byte at which the element with index 0 of every axis begins.
-        dtype, shape: the elements; with an extent of 0 there are no bytes.
-        strides: in elements, one per axis.
+        dtype, shape: the elements; with an extent of 0 there are no bytes, and both results are `first`.
+        strides: in elements, one per axis; a negative one leads to bytes before `first`.
     """
     low = high = 0  # elements from the first one to those with the lowest and the highest address
     for extent, stride in zip(shape, strides, strict=True):
@@ -60,7 +60,7 @@ class View:
         strides: in elements, one per axis; 0 repeats (read-only views), negative runs backwards.
         layout: the facts that a kernel may be compiled for, such as unit strides and alignment.
         address: the address of the first element (the one at index 0 of every axis).
-        start, stop: first byte of any element, and first byte after all; from the storage's start.
+        start, stop: first byte of any element, and first byte after all elements; from the storage's start.
         facts: the layout and the extents.
     """
 
@@ -91,7 +91,7 @@ class View:
     def at(self, storage: Storage) -> View:
         """As many elements at the same offset of other memory.
 
-        Their layout is not looked for again: a storage begins at a multiple of `WIDEST`.
+        The layout stays the same: a storage begins at a multiple of 16 bytes, the largest alignment of a layout.
         """
         view = _new(View)
         view.storage, view.offset, view.dtype = storage, self.offset, self.dtype
@@ -103,7 +103,7 @@ class View:
 
 @dataclass(slots=True, eq=False)
 class SharedView(View):
-    """Elements that any tile block may write: what a `SharedMut` parameter takes."""
+    """Elements that any tile block may write: the view of a `SharedMut` argument."""
 
     writes: ClassVar[bool] = True
 
@@ -123,7 +123,7 @@ class PointingView(View):
 
 @dataclass(slots=True, eq=False)
 class TiledView:
-    """A view cut into tiles of `tile`: what a `Mut` parameter takes.
+    """A view cut into tiles of `tile`: the view of a `Mut` argument.
 
     Attributes:
         view: the elements.
@@ -171,7 +171,7 @@ class TiledView:
 
 @runtime_checkable
 class KernelInput(Protocol):
-    """What a `Tensor` parameter takes."""
+    """An argument of a `Tensor` parameter."""
 
     def __kernel_input__(self) -> View:
         """The elements to be read.
@@ -183,7 +183,7 @@ class KernelInput(Protocol):
 
 @runtime_checkable
 class KernelOutput(Protocol):
-    """What a `Mut` parameter takes."""
+    """An argument of a `Mut` parameter."""
 
     def __kernel_output__(self) -> TiledView | OpenTiledView:
         """The elements to be read and written.
@@ -241,8 +241,8 @@ class OpenTiledView:
             what: the kernel and its argument, for errors.
 
         Raises:
-            MissingGenericsError: a name stands for nothing.
-            GenericsError: a name stands for no extent.
+            MissingGenericsError: a name has no value.
+            GenericsError: the value of a name is no positive int of 32 bits.
         """
         missing = [name for name in self.names if name not in extents]
         if missing:
@@ -262,7 +262,10 @@ class OpenTiledView:
 
 
 def as_int(number: Any) -> Any:
-    """An integer of NumPy's, say, as Python's; anything else as it is, bools too."""
+    """An integer, such as one of NumPy, as a Python int.
+
+    Anything else stays as it is, bools too.
+    """
     try:
         return number if isinstance(number, bool) else operator.index(number)
     except TypeError:
@@ -288,7 +291,7 @@ def tiled(kernel: str, names: Sequence[str], checked: list[Any], extents: Mappin
         kernel: its name.
         names: the parameters' names.
         checked: the arguments; returned as they are where nothing is open.
-        extents: what the names in tiles stand for.
+        extents: the extents that names in tiles stand for.
     """
     if not any(isinstance(argument, OpenTiledView) for argument in checked):
         return checked

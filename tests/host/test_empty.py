@@ -150,5 +150,10 @@ def test_what_is_no_tile_is_still_refused() -> None:
     y = api.zeros((4,)).sync()
     with pytest.raises(ct.LaunchError, match=r"up to 0, and argument 'x' has 0 tiles of 4 along axis 0 \(extent 0\)\n"):
         first(y.mut.partition((4,)), api.zeros((0,)).sync()).sync()
-    with pytest.raises(ct.LaunchError, match="grid"):
-        two(y.mut.partition((4,)), api.zeros((0,)).sync().mut.partition((4,))).sync()
+    empty = api.zeros((0,)).sync()
+    with pytest.raises(ct.LaunchError, match="disagree on the grid"):
+        two(y.mut.partition((4,)), empty.mut.partition((4,))).sync()
+    with pytest.raises(ct.LaunchError, match=r"exceeds the partial-coverage partition grid \(0, 1, 1\) of 'z'"):
+        two(y.mut.partition((4,)), empty.mut.partition_prefix((4,))).sync()
+    with pytest.raises(ct.LaunchError, match=r"exceeds the partial-coverage partition grid \(0, 1, 1\) of 'z'"):
+        two(y.mut.partition_prefix((4,)), empty.mut.partition_prefix((4,))).grid(1).sync()

@@ -84,6 +84,13 @@ def double(y: ct.Mut, x: ct.Tensor):
     y.store(2 * ct.load_tile_like(x, y))
 
 
+def test_a_device_is_named_wherever_one_is_given(host: Device) -> None:
+    array = np.arange(3.0)
+    assert api.meta((3,), device="cpu").device is host
+    assert borrow_raw_parts(array.ctypes.data, (3,), "f64", "cpu", owner=array).device is host
+    assert api.from_dlpack(array, device="cpu").device is host
+
+
 def test_a_tensor_without_memory_compiles_kernels(host: Device) -> None:
     y, x = api.meta((64, 64), f16), api.meta((64, 64), f16)
     assert (y.shape, y.dtype, y.num_bytes, y.spec().layout) == (

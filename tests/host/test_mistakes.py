@@ -30,9 +30,10 @@ from cuda_async import (
     value,
     zip,
 )
-from cuda_async.testing import wait_all_idle
+from cuda_async.testing import SimDriver, wait_all_idle
 from cutile import api, f32, i32, u8
 from cutile.errors import CutileError
+from cutile.host.unsafe import borrow_raw_parts
 from kernels.gemm import gemm, matmul
 from kernels.saxpy import saxpy
 
@@ -192,6 +193,50 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "a slice of halves": Mistake(
         lambda b: b.x.slice((0.5, 2)), TypeError, r"axis 0: .* \(0\.5, 2\)", r"as in \(2, 6\)"
+    ),
+    "a slice without an axis": Mistake(
+        lambda b: b.x.slice(start=1), TypeError, r"an axis and its bounds.* got slice\(start=1\)", r"slice\(0, 2, 6\)"
+    ),
+    "a slice with a step": Mistake(
+        lambda b: b.x.slice(0, 1, 2, 3), TypeError, r"got slice\(0, 1, 2, 3\)", r"slice\(0, stop=6\)"
+    ),
+    "a slice to a text": Mistake(lambda b: b.x.slice(0, "a"), TypeError, "axis 0: .*'a'", r"as in tensor\[2:6\]"),
+    "None for a number": Mistake(
+        lambda b: api.from_numpy([None, 1.0], f32), TypeError, "from_numpy", "expected real numbers, got None"
+    ),
+    "a record for a number": Mistake(
+        lambda b: api.from_numpy(np.zeros(2, [("a", "f4")]), f32), TypeError, "expected real numbers", "got .*'a'"
+    ),
+    "an integer of 71 bits": Mistake(
+        lambda b: api.from_numpy([2**70], i32), ValueError, "from_numpy: an element", "out of the range of i32"
+    ),
+    "lists of different lengths": Mistake(
+        lambda b: api.from_numpy([[1], [1, 2]]), ValueError, "different lengths", "pad them to one"
+    ),
+    "a list of different lengths": Mistake(
+        lambda b: api.copy_host_vec_to_device([[1], [1, 2]]), ValueError, "different lengths", "pad them to one"
+    ),
+    "lists for a value": Mistake(
+        lambda b: api.full([[1], [1, 2]], (3,)), TypeError, "full: value", "expected a number"
+    ),
+    "lists for a shape": Mistake(lambda b: api.full(1, [[1], [1, 2]]), TypeError, "full: shape", r"such as \(4, 8\)"),
+    "a text for an address": Mistake(
+        lambda b: borrow_raw_parts("x", (4,), f32, "cpu"), TypeError, "address", "expected an integer, got 'x'"
+    ),
+    "a text for a stride": Mistake(
+        lambda b: borrow_raw_parts(4096, (4,), f32, "cpu", ("x",)), TypeError, "strides", "expected an integer, got 'x'"
+    ),
+    "a device of no kind": Mistake(
+        lambda b: api.meta((4,), device=1.5), TypeError, "expected a device.* got float", "such as 'cpu'"
+    ),
+    "raw parts of no device": Mistake(
+        lambda b: borrow_raw_parts(4096, (4,), f32, "tpu"), ValueError, "device 'tpu'", "expected 'cpu', 'cuda'"
+    ),
+    "another library's tensor on another device": Mistake(
+        lambda b: api.from_dlpack(np.zeros(4), device=Device.from_driver(SimDriver())),
+        ValueError,
+        "from_dlpack: the tensor is on cpu, not on",
+        "copy with to_device",
     ),
     "too many indices": Mistake(lambda b: b.x[0, 0], IndexError, "2 indices for the 1 axes", "one each"),
     "an index too far": Mistake(lambda b: b.x[9], IndexError, "index 9 of axis 0", "-8 to 7"),

@@ -59,6 +59,14 @@ def test_operands_are_there_when_the_kernel_runs(driver: CheckedDriver) -> None:
         assert y.to_numpy().sync().tolist() == list(range(2, 10))
 
 
+def test_what_a_launch_wrote_is_known_to_the_next(driver: CheckedDriver) -> None:
+    x, y = api.zeros((8,), i32).sync(), api.empty((8,), i32).sync()
+    add(y.mut.partition_prefix((4,)), x).grid(1).interpret().sync()
+    assert (y[:4].dup().sync().numpy() == 1).all()
+    with pytest.raises(ct.UninitialisedReadError, match=r"'x' is read at \(4,\), which nothing has written"):
+        add(x.mut.partition((4,)), y).interpret().sync()
+
+
 def test_copies_that_come_at_the_end_of_the_run_are_found_out(
     driver: CheckedDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

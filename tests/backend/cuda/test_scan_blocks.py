@@ -7,7 +7,7 @@ import operator
 
 import pytest
 
-from cutile.dtypes import DTypeLike, bf16, f32, f64, i8, i16, i32, i64, u64
+from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i8, i16, i32, i64, u64
 from cutile.host.kernels import knows_scan_registers, scan_kernel, scan_sizes
 from tests.backend.cuda.programs import compiled, shipped
 from tests.backend.cuda.test_compile import assert_clean
@@ -33,7 +33,10 @@ def test_a_scan_of_an_array_spills_nothing(dtype: DTypeLike, arch: str) -> None:
 @pytest.mark.parametrize("contiguous", [True, False], ids=["contiguous", "strided"])
 @pytest.mark.parametrize(
     ("dtype", "source"),
-    [(bf16, f32), (f32, bf16), (f32, f64), (bf16, i64), (f32, i8), (i32, i64), (i32, i8), (f64, f32), (i64, bf16)],
+    [
+        *((bf16, f32), (f32, bf16), (f16, f32), (f32, f16), (bf16, f16), (f16, bf16)),
+        *((f32, f64), (bf16, i64), (f32, i8), (i32, i64), (i32, i8), (f64, f32), (i64, bf16)),
+    ],
     ids=str,
 )
 def test_a_scan_of_other_elements_spills_nothing(dtype: DTypeLike, source: DTypeLike, contiguous: bool) -> None:
