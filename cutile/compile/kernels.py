@@ -233,7 +233,10 @@ class Plan:
             raise
 
     def _keep(self, target: Target, source: Source, build: Callable[[], Executable]) -> Executable:
-        """The machine code of a text to be shown: of a launch, of the last `render` if the text is the same, or new."""
+        """The machine code of a text of which `render` shows something.
+
+        It is that of a launch, or of the last `render` if the text is the same, or new.
+        """
         compiled = self._compiled.peek(target)
         if compiled is not None and compiled.program.captures.unchanged():
             return compiled.executable
