@@ -347,11 +347,8 @@ def contract(y: Mut, p: Tensor, q: Tensor):
     check_layouts(made)
     (reduction,) = [op for op in made.walk() if isinstance(op, Reduce)]
     layouts = layouts_of(made)
-    assert (
-        layouts[reduction.attributes["source"]].collapse(1).registers
-        == layouts[reduction.attributes["layout"]].registers
-        <= 8
-    )
+    source, sums = (layouts[reduction.attributes[name]] for name in ("source", "layout"))
+    assert source.collapse(1).registers == sums.registers <= 8
     assert made.facts["shared_bytes"] <= 4 * depth * max(rows, columns)  # the larger operand's
 
 
