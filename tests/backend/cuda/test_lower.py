@@ -343,13 +343,13 @@ def contract(y: Mut, p: Tensor, q: Tensor):
     left, right = ct.load_tile(p, ({rows}, {depth}), (0, 0)), ct.load_tile(q, ({depth}, {columns}), (0, 0))
     y.store(ct.reduce_sum(left[:, :, None] * right[None], 1))
 """
-    made = lowered(written(text, {"y": mut(rows, columns), "p": tensor(2), "q": tensor(2)}))
-    check_layouts(made)
-    (reduction,) = [op for op in made.walk() if isinstance(op, Reduce)]
-    layouts = layouts_of(made)
+    function = lowered(written(text, {"y": mut(rows, columns), "p": tensor(2), "q": tensor(2)}))
+    check_layouts(function)
+    (reduction,) = [op for op in function.walk() if isinstance(op, Reduce)]
+    layouts = layouts_of(function)
     source, sums = (layouts[reduction.attributes[name]] for name in ("source", "layout"))
     assert source.collapse(1).registers == sums.registers <= 8
-    assert made.facts["shared_bytes"] <= 4 * depth * max(rows, columns)  # the larger operand's
+    assert function.facts["shared_bytes"] <= 4 * depth * max(rows, columns)  # the larger operand's
 
 
 def test_a_transposed_store_goes_through_shared_memory() -> None:
