@@ -448,13 +448,14 @@ def _build(compiler: Backend, source: Source, target: Target) -> Executable:
         raise
 
 
-def render(request: Request, stage: str) -> str:
+def render(request: Request, stage: str, keep: Callable[[Source, Callable[[], Executable]], Executable]) -> str:
     """The text of one stage, made without the disk cache.
 
     Args:
         request: the kernel.
         stage: "ir", "passes", "lowered", "source", "plan" or "log". Without a toolchain the plan lacks registers and
             spills, and says why.
+        keep: the machine code of a generated text, from memory or by the given function.
 
     Raises:
         ValueError: there is no such stage.
@@ -479,10 +480,14 @@ def render(request: Request, stage: str) -> str:
     source = compiler.emit(lowered, request.target, request.options)
     if stage == "source":
         return source.text
-    if stage == "log":
-        return _build(compiler, source, request.target).log
+    settings = config.load()
     try:
-        facts = machine_code(request, function, source, partial(_build, compiler), config.load()).facts
+        executable = keep(source, lambda: machine_code(request, function, source, partial(_build, compiler), settings))
+        if stage == "log":
+            return executable.log
+        facts = executable.facts
     except ImportError as error:
+        if stage == "log":
+            raise
         facts = without_toolchain(source.facts, compiler.name, error)
     return plan_text(program.function, request.target, request.options, facts, unread)

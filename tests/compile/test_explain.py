@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,12 @@ import pytest
 
 import cutile as ct
 from cutile import api, bf16, f16, f32, f64, i32
+from cutile.backend.cpu.backend import CpuBackend
 from cutile.backend.cuda.backend import BACKEND as CUDA
 from cutile.backend.cuda.build import to_llvm
 from cutile.backend.cuda.explain import Resident, plan, products, resident_blocks
 from cutile.backend.cuda.target import architecture
-from cutile.backend.interface import CompileOptions, Target
+from cutile.backend.interface import CompileOptions, Executable, Source, Target
 from cutile.backend.registry import backend
 from cutile.command import main
 from cutile.compile.driver import Request, front, lower, plan_text
@@ -234,7 +236,11 @@ def test_without_a_toolchain_the_plan_is_told_all_the_same(monkeypatch: pytest.M
     def lacking(*_: object) -> None:
         raise ModuleNotFoundError("No module named 'numba_cuda'")
 
+    def build_anew(_plan: object, _target: Target, _source: Source, build: Callable[[], Executable]) -> Executable:
+        return build()
+
     monkeypatch.setattr(type(CUDA), "build", lacking)
+    monkeypatch.setattr("cutile.compile.kernels.Plan._keep", build_anew)  # other tests explain the same products
     text = product().explain("sm_90a")
     assert "wgmma m64n256k16 bf16" in text
     assert "registers and spills are not counted: No module named 'numba_cuda'" in text
@@ -243,6 +249,44 @@ def test_without_a_toolchain_the_plan_is_told_all_the_same(monkeypatch: pytest.M
     assert "registers and spills are not counted: without numba-cuda; pip install" in words
     words = " ".join(product(tile=(128, 128)).explain("sm_80").split())
     assert "not counted (8 warps are taken where 4 spill): without numba-cuda" in words
+
+
+def test_machine_code_is_kept_for_the_next_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log, two plans and a launch's plan: one build; another one for each further text and target."""
+    built: list[str] = []
+    build, factor = type(CUDA).build, 2.0
+
+    def counted(backend: Any, source: Source, target: Target) -> Executable:
+        built.append(target.arch)
+        return build(backend, source, target)
+
+    monkeypatch.setattr(type(CUDA), "build", counted)
+
+    @ct.entry
+    def scale(y: ct.Mut) -> None:
+        y.store(factor * y.load())
+
+    y = api.meta((4096,), f32).mut.partition((256,))
+    op = scale(y)
+    log = op.render("log", "sm_90a")
+    assert "Used " in log
+    text = op.explain("sm_90a")
+    assert "a thread, no spills" in text
+    assert (scale.explain(y, arch="sm_90a"), scale.inspect(y, stage="log", arch="sm_90a")) == (text, log)
+    assert built == ["sm_90a"]
+    op.explain("sm_80")
+    factor = 3.0
+    assert op.render("log", "sm_90a") != log
+    assert built == ["sm_90a", "sm_80", "sm_90a"]
+    op.discard()
+
+
+def test_a_launch_has_made_the_machine_code_that_its_plan_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    y = api.ones((64,), f32).sync()
+    double = kernel("def double(y: Mut):\n    y.store(2 * y.load())\n")
+    double(y.partition((32,))).sync()
+    monkeypatch.setattr(CpuBackend, "build", None)
+    assert "double for cpu" in double.explain(y.partition((32,)))
 
 
 def test_every_option_is_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:

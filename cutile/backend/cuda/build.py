@@ -10,13 +10,14 @@ from functools import cache
 from typing import Any, Final
 
 from cuda_async.locks import new_lock
+from cutile.backend.cuda.budget import registers
 from cutile.backend.cuda.intrinsics.fragment import POINTER, frag
 from cutile.backend.cuda.intrinsics.llvm import I32, ir, threads_at_barriers
 from cutile.backend.cuda.intrinsics.numba_pipeline import numba_library
 from cutile.backend.cuda.intrinsics.tma import MAP, TENSOR_MAP
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.cuda.tensor_map import MAP_ALIGNMENT
-from cutile.backend.cuda.toolchain import compile_ir, link, read_log
+from cutile.backend.cuda.toolchain import ONE_BLOCK, compile_ir, link, read_log
 from cutile.backend.interface import Executable, Parameter, Source, Target
 from cutile.errors import CompilationError
 
@@ -161,10 +162,33 @@ def libraries_of(modules: Sequence[str]) -> list[bytes]:
     return [_libdevice()] if any("__nv_" in module for module in modules) else []
 
 
-def _machine_code(source: Source, arch: Architecture) -> tuple[bytes, str]:
-    """A cubin and the linker's log."""
+def _lto_ir(source: Source, arch: Architecture) -> bytes:
     modules = to_llvm(source, arch)
-    return link(compile_ir(modules, arch, libraries_of(modules)), arch)
+    return compile_ir(modules, arch, libraries_of(modules))
+
+
+def _with_all_registers(
+    source: Source, arch: Architecture, code: bytes, cubin: bytes, log: str
+) -> tuple[Source, bytes, str]:
+    """A kernel that spills, linked again with all registers that its threads may have.
+
+    The result is unchanged if the threads have these registers already, or if the kernel spills no less with them.
+
+    Args:
+        source: the generated text, which asks for no number of blocks.
+        arch: the architecture.
+        code: LTO-IR of the text.
+        cubin: the machine code that spills.
+        log: the linker's log of it.
+    """
+    report = read_log(log)
+    if report.registers >= registers(arch, source.facts["threads"], 1):
+        return source, cubin, log
+    retry_cubin, retry_log = link(code, arch, ONE_BLOCK)
+    if read_log(retry_log).spills >= report.spills:
+        return source, cubin, log
+    note = f"{report.registers} registers would spill {report.spills} bytes: linked again for one block\n"
+    return replace(source, facts={**source.facts, "min_blocks": 1}), retry_cubin, note + retry_log
 
 
 def build(source: Source, target: Target) -> Executable:
@@ -173,18 +197,26 @@ def build(source: Source, target: Target) -> Executable:
     Lowering estimates from its count of registers how many blocks fit a multiprocessor, and asks the compiler for that
     number. If registers then spill, the kernel is compiled again without the number, unless the user asked for it.
 
+    If a kernel without a number spills while its threads could have more registers, it is linked again for one block on
+    a multiprocessor. Other kernels are linked once.
+
     Raises:
         CompilationError: Numba, NVVM or the linker refused it.
     """
     arch = architecture(target.arch)
     try:
-        cubin, log = _machine_code(source, arch)
+        code = _lto_ir(source, arch)
+        cubin, log = link(code, arch)
         report = read_log(log)
         if report.spills and source.facts.get("may_have_fewer_blocks"):
             min_blocks = source.facts["min_blocks"]
             source = replace(source, facts={**source.facts, "min_blocks": 0})
-            cubin, log = _machine_code(source, arch)
+            code = _lto_ir(source, arch)
+            cubin, log = link(code, arch)
             log = f"{min_blocks} blocks to a multiprocessor would spill {report.spills} bytes: not asked for\n{log}"
+            report = read_log(log)
+        if report.spills and not source.facts["min_blocks"]:
+            source, cubin, log = _with_all_registers(source, arch, code, cubin, log)
             report = read_log(log)
     except CompilationError as error:
         error.add_note(f"while compiling {source.entry} for {arch.name}")

@@ -374,6 +374,26 @@ def blocked(
     )
 
 
+def blocked_for_sums(shape: Sequence[int], warps: int, vector: int, reduced: Sequence[int]) -> Layout:
+    """The layout for a tile in registers whose axes `reduced` are reduced.
+
+    It is `blocked`, with lanes along the last axis or along the other axes first: with whichever reductions exchange
+    fewer sums between threads. The first one is taken of equals, and for a tile that no operation reduces.
+
+    Example:
+        >>> print(blocked_for_sums((32, 64, 32), 16, 4, reduced=[1]))  # `blocked`: 128 sums each, of 64 threads
+        32x64x32: 128 each of 512 threads, core 32x2x32
+    """
+
+    def exchanged(layout: Layout) -> int:
+        """The sums of a thread, once for each halving of the threads that share them."""
+        threads = (*layout.lane, *layout.warp)
+        return sum(layout.collapse(axis).registers * sum(basis[axis] != 0 for basis in threads) for axis in reduced)
+
+    orders = [sorted(range(len(shape)), key=lambda axis: (axis in last, -axis)) for last in ((), reduced)]
+    return min((blocked(shape, warps, vector, order) for order in orders), key=exchanged)
+
+
 def split_warps(
     shape: tuple[int, int], core: tuple[int, int], warps: int, reads: tuple[int, int] | None = None
 ) -> tuple[int, int]:

@@ -3,14 +3,14 @@
 Values that must agree register by register (operands and results of element-wise operations, carried values of a loop)
 form one group. The first layout that a group gets stays. Layouts come in this order: of products' accumulators; of
 products' operands, and of rows that are broadcast over accumulators; of coalesced loads; of tiles to which reductions,
-broadcasts and reshapes carry these layouts; of accesses by address; of coalesced stores. Where two groups meet in other
-ways, the target converts.
+broadcasts and reshapes carry these layouts; of accesses by address; of coalesced stores; of other tiles, such as
+products of broadcasts that are then reduced. Where two groups meet in other ways, the target converts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 
 from cutile.analysis.affine import access_run
-from cutile.backend.gpu.layout import Layout, axis_first, blocked, cut, extended
+from cutile.backend.gpu.layout import Layout, axis_first, blocked, blocked_for_sums, cut, extended
 from cutile.backend.gpu.reshaped_layout import reshaped
 from cutile.ir import For, Function, If, Op, TensorType, TileType, Value, While
 from cutile.ops.atomic import AtomicCas, AtomicRmw
@@ -133,6 +133,9 @@ class LayoutAssignment:
         self._cuts = not any(isinstance(op, Mma) for op in self._operations)
         for op in self._operations:
             self._join(op)
+        folds = [op for op in self._operations if isinstance(op, Reduce | Fold)]
+        # Groups that are reduced, each with the axis.
+        self._reduced = {(self._groups.find(op.operands[0]), op.axis) for op in folds}
         self._anchor_products()
         self._anchor_operands()
         self._anchor_rows()
@@ -144,7 +147,9 @@ class LayoutAssignment:
         self._propagate()
         for value in values_of(function):  # the rest: tiles that no product, load, store or access reaches
             if is_tile(value) and self.find(value) is None:
-                self._set(value, blocked(value.tile.shape, warps, ACCESS_BYTES // max(4, value.tile.dtype.bits // 8)))
+                axes = [axis for root, axis in self._reduced if root is self._groups.find(value)]
+                width = ACCESS_BYTES // max(4, value.tile.dtype.bits // 8)
+                self._set(value, blocked_for_sums(value.tile.shape, warps, width, axes))
                 self._propagate()
 
     def __getitem__(self, value: Value) -> Layout:
@@ -236,7 +241,7 @@ class LayoutAssignment:
         Their vectors are as wide as the widest access of a member.
         """
         accesses: dict[Value, tuple[int, int | None, Value]] = {}  # by group: width, axis and tile of the widest access
-        reduced = self._reduced()
+        whole_rows = self._loads_rows_once()
         for op in self._operations:
             if loads and (isinstance(op, LoadTile | LoadMut | LoadView) or getattr(op, "loads", False)):
                 tensor, value = op.operands[0].tensor, op.result
@@ -252,21 +257,17 @@ class LayoutAssignment:
                 accesses[root] = (width, axis, value)
         for width, axis, value in accesses.values():
             order = axis_first(len(value.tile.shape), -1 if axis is None else axis)
-            rows = (self._groups.find(value), order[0]) in reduced
+            rows = whole_rows and (self._groups.find(value), order[0]) in self._reduced
             self._set(value, blocked(value.tile.shape, self.warps, width, order, rows=rows))
 
-    def _reduced(self) -> set[tuple[Value, int]]:
-        """Groups of tiles that are reduced as they are loaded, each with the reduced axis.
+    def _loads_rows_once(self) -> bool:
+        """Whether each warp may load rows of its own for a reduction of them.
 
-        There are none if tiles of several shapes are loaded, or if there are loops. With rows of its own, each warp
-        would then load again the elements that all rows share.
+        It may not if tiles of several shapes are loaded, or if there are loops. Each warp would then load again the
+        elements that all rows share.
         """
         loaded = {op.result.tile.shape for op in self._operations if isinstance(op, LoadTile | LoadMut | LoadView)}
-        if len(loaded) > 1 or any(isinstance(op, For | While) for op in self._operations):
-            return set()
-        return {
-            (self._groups.find(op.operands[0]), op.axis) for op in self._operations if isinstance(op, Reduce | Fold)
-        }
+        return len(loaded) <= 1 and not any(isinstance(op, For | While) for op in self._operations)
 
     def _anchor_accesses(self) -> None:
         """Set coalesced layouts for accesses by address.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from cutile.backend.cuda import build, toolchain
 from cutile.backend.cuda.backend import BACKEND
-from cutile.backend.cuda.target import architecture
+from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.interface import Executable, Source
 from cutile.dtypes import (
     DTYPES,
@@ -95,6 +97,30 @@ def test_two_blocks_that_would_spill_are_not_asked_for() -> None:
     assert executable.log.startswith("2 blocks to a multiprocessor would spill ")
     wished = source(gemm_program(bf16, (96, 80), 24), occupancy=2)
     assert "may_have_fewer_blocks" not in wished.facts
+
+
+@pytest.mark.slow
+def test_only_a_kernel_that_spills_is_linked_again_for_all_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """512 threads may have 128 registers each; the linker takes 32, and spills 7252 bytes."""
+    links: list[tuple[str, ...]] = []
+
+    def link(code: bytes, arch: Architecture, more_options: tuple[str, ...] = ()) -> tuple[bytes, str]:
+        links.append(more_options)
+        return toolchain.link(code, arch, more_options)
+
+    monkeypatch.setattr(build, "link", link)
+    large = compiled(saxpy_program(256, 256))
+    assert links == [(), toolchain.ONE_BLOCK]
+    assert (large.facts["threads"], large.facts["registers"], large.facts["min_blocks"]) == (512, 128, 1)
+    note = re.match(r"(\d+) registers would spill (\d+) bytes: linked again for one block\n", large.log)
+    assert note is not None
+    assert int(note[1]) < 128
+    assert int(note[2]) > 2 * large.facts["spills"] > 0
+    del links[:]
+    assert compiled(saxpy_program(256, 256), occupancy=4).facts["registers"] == 32  # as the user has asked
+    assert compiled(saxpy_program(128, 128)).facts["spills"] == 0
+    assert compiled(saxpy_program(128, 256)).facts["registers"] == 128  # it spills, but has all registers
+    assert links == [(), (), ()]
 
 
 @pytest.mark.slow

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cutile.backend.cuda.mma_layouts import mma_accumulator
-from cutile.backend.gpu.layout import Layout, blocked, outer_accumulator, register_map, split_warps
+from cutile.backend.gpu.layout import (
+    Layout,
+    blocked,
+    blocked_for_sums,
+    outer_accumulator,
+    register_map,
+    split_warps,
+)
 from cutile.backend.gpu.reshaped_layout import reshaped
 
 SHAPES = ((7,), (96,), (4096,), (1, 777), (96, 80), (1, 1), (3, 5, 7), (128, 64), (2, 33), (16, 1))
@@ -83,6 +90,15 @@ def test_the_order_chooses_the_contiguous_axis() -> None:
     layout = blocked((512, 8), warps=2, vector=4, order=(0, 1))
     assert layout.vector(0) == 4
     assert layout.coordinate(0, 1, 0) == (4, 0)
+
+
+def test_a_reduced_axis_is_spread_over_threads_only_where_that_exchanges_fewer_sums() -> None:
+    layout = blocked_for_sums((32, 64, 32), 16, 4, [1])
+    check_complete(layout)
+    assert layout.collapse(1).registers == 4
+    assert blocked((32, 64, 32), 16, 4).collapse(1).registers == 128
+    assert blocked_for_sums((64, 64), 8, 4, [1]) == blocked((64, 64), 8, 4)  # 4 sums of 16 threads in both
+    assert blocked_for_sums((32, 64, 32), 16, 4, []) == blocked((32, 64, 32), 16, 4)
 
 
 @pytest.mark.parametrize("lane", range(32))

@@ -11,6 +11,7 @@ import pytest
 
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.mma_layouts import mma_accumulator
+from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.ops import (
     Barrier,
     ConvertLayout,
@@ -332,6 +333,23 @@ def test_tiles_that_cannot_fit_are_refused_with_a_remedy() -> None:
 def test_a_broadcast_of_a_reduction_moves_nothing() -> None:
     made = lowered(row_min_program(16))
     assert count(made, ConvertLayout) == 0
+
+
+@pytest.mark.parametrize(("rows", "depth", "columns"), [(32, 64, 32), (64, 32, 64), (64, 64, 64), (8, 512, 8)])
+def test_a_thread_adds_up_products_of_broadcasts_itself(rows: int, depth: int, columns: int) -> None:
+    """With the reduced axis over lanes and warps, 64 x 64 sums of each warp took 256 KiB of shared memory."""
+    text = f"""
+def contract(y: Mut, p: Tensor, q: Tensor):
+    left, right = ct.load_tile(p, ({rows}, {depth}), (0, 0)), ct.load_tile(q, ({depth}, {columns}), (0, 0))
+    y.store(ct.reduce_sum(left[:, :, None] * right[None], 1))
+"""
+    function = lowered(written(text, {"y": mut(rows, columns), "p": tensor(2), "q": tensor(2)}))
+    check_layouts(function)
+    (reduction,) = [op for op in function.walk() if isinstance(op, Reduce)]
+    layouts = layouts_of(function)
+    source, sums = (layouts[reduction.attributes[name]] for name in ("source", "layout"))
+    assert source.collapse(1).registers == sums.registers <= 8
+    assert function.facts["shared_bytes"] <= 4 * depth * max(rows, columns)  # the larger operand's
 
 
 def test_a_transposed_store_goes_through_shared_memory() -> None:
