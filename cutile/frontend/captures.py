@@ -141,8 +141,13 @@ class Captures:
         value = getattr(owner, name)
         home: str = getattr(owner, "__name__" if isinstance(owner, types.ModuleType) else "__module__", None) or ""
         if home.partition(".")[0] != _PACKAGE:
-            bound = isinstance(value, types.MethodType)  # a new object each time; the function is always the same
-            self.read(owner, f"$.{name}.__func__" if bound else f"$.{name}", value.__func__ if bound else value)
+            if isinstance(value, types.MethodType):
+                # Looked up on its object, a method is a new one each time, of the same parts. Both parts count: the
+                # attribute may also hold a bound method, and later that of another object with the same function.
+                self.read(owner, f"$.{name}.__func__", value.__func__)
+                self.read(owner, f"$.{name}.__self__", value.__self__)
+            else:
+                self.read(owner, f"$.{name}", value)
         return value
 
     def items(self, owner: dict[Any, Any]) -> dict[Any, Any]:
