@@ -76,9 +76,14 @@ def same(a: Any, b: Any) -> bool:
         return True
     if type(a) is not type(b):
         return False
-    if isinstance(a, bool | int | str):
-        return bool(a == b)
-    if isinstance(a, float | np.generic):  # by their text: -0.0 differs from 0.0, and nan does not from nan
+    # By the methods of the builtin classes, since a class derived from one may have others.
+    if isinstance(a, int):
+        return int.__eq__(a, b)
+    if isinstance(a, str):
+        return str.__eq__(a, b)
+    if isinstance(a, float):  # by its text: -0.0 differs from 0.0, and nan does not from nan
+        return float.__repr__(a) == float.__repr__(b)
+    if isinstance(a, np.generic):
         return repr(a) == repr(b)  # pyright: ignore[reportUnknownArgumentType]
     if isinstance(a, tuple):
         x, y = items_of(a), items_of(b)  # pyright: ignore[reportUnknownArgumentType]
@@ -107,6 +112,10 @@ def field_without_value(instance: Any) -> str | None:
     return next((each.name for each in dataclasses.fields(instance) if not hasattr(instance, each.name)), None)
 
 
+_PLAIN = (bool, int, float, str)
+"""The classes of numbers and strings whose methods cannot be replaced."""
+
+
 @dataclass
 class Captures:
     """Everything from outside the kernel that a compilation read."""
@@ -115,8 +124,27 @@ class Captures:
 
     def read(self, owner: Any, expression: str, value: Any) -> Any:
         """Remember what was read; see `Read`. Returns the value."""
-        self.reads.setdefault((id(owner), expression), Read(owner, expression, value))
+        key = (id(owner), expression)
+        if key not in self.reads:
+            self.reads[key] = Read(owner, expression, value)
+            self._read_methods(value)
         return value
+
+    def _read_methods(self, value: Any) -> None:
+        """Note the methods of a number or string whose class is the user's.
+
+        A kernel calls them by name. Operators of constants call them, too, when Python computes these.
+        """
+        if isinstance(value, tuple):
+            for item in items_of(value):  # pyright: ignore[reportUnknownArgumentType]
+                self._read_methods(item)
+        elif isinstance(value, int | float | str) and type(value) not in _PLAIN:
+            for base in type(value).__mro__:
+                for name, member in vars(base).items():
+                    # All enumerations have the same functions of the module `enum`.
+                    if isinstance(member, types.FunctionType) and member.__module__ != "enum":
+                        self.attribute(type(value), name)
+                        self.read(member, "$.__code__", member.__code__)
 
     def name(self, function: Callable[..., Any], name: str) -> Any:
         """What a name means in the scope around a function; MISSING if nothing."""

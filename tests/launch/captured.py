@@ -104,6 +104,37 @@ CAPTURED: dict[str, Captured] = {
         "Sized.SIZE",
         "Meta.value = n",
     ),
+    "method_of_a_number": Captured(
+        "class Gain(float):\n    def plus(self, x): return x + 1\nGAIN = Gain(2.0)",
+        "GAIN.plus(1)",
+        "Gain.plus = text_function(f'def plus(self, x):\\n    return x + {n}\\n')",
+    ),
+    "operator_of_a_number": Captured(
+        "class Loud(float):\n    def __mul__(self, x): return 1\nLOUD = Loud(2.0)",
+        "(LOUD * 3)",
+        f"Loud.__mul__.__code__ = {_code(parameters='self, x')}",
+    ),
+    "operator_of_a_number_that_python_computes": Captured(
+        "class Soft(float):\n    def __mul__(self, x): return 1\n"
+        "SOFTS = (Soft(2.0),)\ndef softer(): return SOFTS[0] * 3",
+        "softer()",
+        "Soft.__mul__ = text_function(f'def times(self, x):\\n    return {n}\\n')",
+    ),
+    "operator_of_an_enumeration": Captured(
+        "import enum\nclass Level(enum.IntEnum):\n    LOW = 2\n    def __mul__(self, x): return 1",
+        "(Level.LOW * 3)",
+        "Level.__mul__ = text_function(f'def times(self, x):\\n    return {n}\\n')",
+    ),
+    "number_that_prints_alike": Captured(
+        "class Metres(float):\n    def __repr__(self): return 'metres'\nLENGTH = Metres(1.0)",
+        "LENGTH",
+        "LENGTH = Metres(n)",
+    ),
+    "number_that_equals_all": Captured(
+        "class Any_int(int):\n    def __eq__(self, other): return True\n    __hash__ = int.__hash__\nANY = Any_int(1)",
+        "(ANY + 0)",
+        "ANY = Any_int(n)",
+    ),
     "enum_value": Captured(
         "import enum\nclass Kind(enum.Enum):\n    ONE = 1", "Kind.ONE.value", "Kind.ONE._value_ = n"
     ),
