@@ -69,10 +69,8 @@ class Kernel:
         self._options = declared.default
         self._default_key = plan_key(_NO_GENERICS, declared.default)  # computed once, for launches without generics
         self._space: Space | None = None
-        self._launchable = self._renew()
         functools.update_wrapper(self, function)
-        # help() shows no signature of an object that is no function: the docstring has it.
-        self.__doc__ = "\n\n".join(each for each in (self.cache.source.signature_text, self._doc()) if each)
+        self._launchable = self._renew()
         _join_autoreload()
 
     def _doc(self) -> str:
@@ -83,6 +81,8 @@ class Kernel:
         cache = KernelCache(self._function, self._declared)
         _check_declaration(cache, self._function.__defaults__ or (), self._declared.rules.preconditions)
         launchable = self._launchable = Launchable(cache, _result(cache.source.name, tuple(cache.signature.declared)))
+        # help() shows no signature of an object that is no function: the docstring has it.
+        self.__doc__ = "\n\n".join(each for each in (cache.source.signature_text, self._doc()) if each)
         return launchable
 
     @property
@@ -240,6 +240,7 @@ class Kernel:
         self._function, self._declared, self._options = other._function, other._declared, other._options
         self._default_key = other._default_key
         self._space = other._space
+        functools.update_wrapper(self, other._function)
         self._renew()
 
     def __getitem__(self, grid: object) -> NoReturn:
