@@ -79,7 +79,8 @@ class Kernel:
     def _renew(self) -> Launchable:
         """Read the function as it is now."""
         cache = KernelCache(self._function, self._declared)
-        _check_declaration(cache, self._function.__defaults__ or (), self._declared.rules.preconditions)
+        defaults = _positional_defaults(tuple(cache.signature.declared), self._function.__defaults__)
+        _check_declaration(cache, defaults, self._declared.rules.preconditions)
         launchable = self._launchable = Launchable(cache, _result(cache.source.name, tuple(cache.signature.declared)))
         # help() shows no signature of an object that is no function: the docstring has it.
         self.__doc__ = "\n\n".join(each for each in (cache.source.signature_text, self._doc()) if each)
@@ -89,7 +90,8 @@ class Kernel:
     def launchable(self) -> Launchable:
         """The data that all launches share.
 
-        It is read again if the function's code or defaults were replaced.
+        They are read again if the function's code or keyword defaults were replaced. Positional defaults are read by
+        each launch that needs some.
         """
         launchable, function = self._launchable, self._function
         if function.__code__ is not launchable.code or function.__kwdefaults__ != launchable.defaults:
@@ -176,9 +178,7 @@ class Kernel:
                 if name in values:
                     raise ArgumentError(f"{signature.name}: argument {name!r} was given twice")
                 values[name] = named.pop(name)
-        if signature.optional:
-            defaults = dict(zip(signature.optional, self._function.__defaults__ or (), strict=False))
-            values = {**defaults, **values}
+        values = {**_positional_defaults(names, self._function.__defaults__), **values}
         missing = [name for name in names if name not in values]
         if missing:
             unknown = ", ".join(name for name in named if name not in signature.generic_names)
@@ -344,7 +344,12 @@ class Kernel:
         return f"<kernel {signature.name}({', '.join(signature.declared)}{'; ' + generics if generics else ''})>"
 
 
-def _check_declaration(cache: KernelCache, defaults: Sequence[Any], preconditions: Sequence[str]) -> None:
+def _positional_defaults(names: Sequence[str], defaults: Sequence[Any] | None) -> dict[str, Any]:
+    """The defaults of positional parameters, by name: as in Python, the last parameters have them."""
+    return dict(zip(reversed(names), reversed(defaults or ()), strict=False))
+
+
+def _check_declaration(cache: KernelCache, defaults: Mapping[str, Any], preconditions: Sequence[str]) -> None:
     """Refuse defaults that do not fit, and preconditions over unknown names.
 
     Raises:
@@ -352,7 +357,7 @@ def _check_declaration(cache: KernelCache, defaults: Sequence[Any], precondition
     """
     signature, place = cache.signature, cache.source.locate(cache.source.tree)
     scalars = {each.name: each for each in signature.parameters if each.kind == "scalar"}
-    for name, default in zip(signature.optional, defaults, strict=False):
+    for name, default in defaults.items():
         parameter = scalars.get(name)
         if parameter is not None and isinstance(default, bool | int | float):
             try:
