@@ -108,18 +108,17 @@ def _scalar(tile: Value, definitions: Definitions) -> Value | None:
 
 
 def _scaled(tile: Value, size: int, definitions: Definitions) -> Value | None:
-    """The index in its own dtype, where a tile is the index times `size`, or None."""
-    op = definitions.get(tile)
-    if isinstance(op, Convert):
-        op = definitions.get(op.x)
+    """If `tile` is an index times `size`, perhaps converted, the index before its conversion; else None."""
+    tile = _unconverted(tile, definitions)  # addresses are u64
     if size > 1:
-        if not isinstance(op, Mul):
+        product = definitions.get(tile)
+        if not isinstance(product, Mul):
             return None
-        factor = definitions.get(op.y)
+        factor = definitions.get(product.y)
         if not isinstance(factor, Constant) or factor.value != size:
             return None
-        tile, op = op.x, definitions.get(op.x)
-    return op.x if isinstance(op, Convert) else tile
+        tile = product.x
+    return _unconverted(tile, definitions)
 
 
 def _terms(tile: Value, definitions: Definitions) -> list[tuple[int, Value]]:
@@ -176,6 +175,7 @@ def _limit(mask: Value, counted: Value, index: Value, definitions: Definitions) 
 
 
 def _unconverted(tile: Value, definitions: Definitions) -> Value:
+    """The operand of the conversion that makes a tile; the tile itself if none does."""
     op = definitions.get(tile)
     return op.x if isinstance(op, Convert) else tile
 
