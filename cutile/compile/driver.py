@@ -454,7 +454,8 @@ def render(request: Request, stage: str) -> str:
     Args:
         request: the kernel.
         stage: "ir", "passes", "lowered", "source", "plan" or "log". Without a toolchain the plan lacks registers and
-            spills, and says why.
+            spills, and says why. "lowered" and "source" build nothing: where a kernel is built again with more warps,
+            they are those of the first build, and plan and log those of the build in use.
 
     Raises:
         ValueError: there is no such stage.
@@ -479,10 +480,14 @@ def render(request: Request, stage: str) -> str:
     source = compiler.emit(lowered, request.target, request.options)
     if stage == "source":
         return source.text
-    if stage == "log":
-        return _build(compiler, source, request.target).log
     try:
-        facts = machine_code(request, function, source, partial(_build, compiler), config.load()).facts
+        executable = machine_code(request, function, source, partial(_build, compiler), config.load())
     except ImportError as error:
+        if stage == "log":
+            raise
         facts = without_toolchain(source.facts, compiler.name, error)
+    else:
+        if stage == "log":
+            return executable.log
+        facts = executable.facts
     return plan_text(program.function, request.target, request.options, facts, unread)
