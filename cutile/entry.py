@@ -60,6 +60,7 @@ class Kernel:
     `histogram(counts, x, grid=1000)`, which is `histogram(counts, x).grid(1000)`.
     """
 
+    # The front end, which does not import this module, knows kernels by it: it refuses to decorate or call one.
     __wrapped_kernel__ = True
     __qualname__: str
 
@@ -94,7 +95,7 @@ class Kernel:
         each launch that needs some.
         """
         launchable, function = self._launchable, self._function
-        if function.__code__ is not launchable.code or function.__kwdefaults__ != launchable.defaults:
+        if function.__code__ is not launchable.code or function.__kwdefaults__ != launchable.keyword_defaults:
             return self._renew()
         return launchable
 
@@ -105,7 +106,7 @@ class Kernel:
         """
         launchable, function = self._launchable, self._function
         # The property `launchable`, inlined: each launch would pay for its call.
-        if function.__code__ is not launchable.code or function.__kwdefaults__ != launchable.defaults:
+        if function.__code__ is not launchable.code or function.__kwdefaults__ != launchable.keyword_defaults:
             launchable = self._renew()
         if len(arguments) == launchable.arity and not named:
             op = KernelOp(launchable, arguments, _NO_GENERICS, self._options, self._default_key)
@@ -192,7 +193,8 @@ class Kernel:
             if not error.extent:
                 raise
             raise GenericsError(
-                f"{error}; where that names its extents, {signature.name}(...).generics({error.extent}=...) gives them"
+                f"{error}; if the partition names the extent, as in .partition(({error.extent!r},)), give it by "
+                f"{signature.name}(...).generics({error.extent}=...)"
             ) from None
         return *launchable.arranged(tuple(values[name] for name in names)), generics
 
@@ -405,6 +407,7 @@ def _result(kernel: str, names: Sequence[str]) -> type[tuple[Any, ...]]:
 
     Its error for a missing attribute helps a caller who takes the tuple for one argument.
     """
+    # `rename`: no field may begin with an underscore. The field of a parameter `_x` is `_0`, by its position.
     fields: Any = collections.namedtuple(kernel, names, rename=True)  # pyright: ignore[reportUntypedNamedTuple]
 
     def missing(self: tuple[Any, ...], name: str) -> NoReturn:
@@ -527,8 +530,8 @@ def entry(
         deny_in_kernel_checks: an index check that would stay in the kernel is an error when the kernel is compiled.
         check_accesses: the debug mode: every index check and every `assume_...` is checked in the kernel itself, as
             with `CUTILE_FORCE_CHECKS=1`.
-        optimization_hints: options by architecture, such as `{"sm_90": CompileOptions(occupancy=2)}`; they come before
-            `options`, and after those of a launch.
+        optimization_hints: options by architecture, such as `{"sm_90": CompileOptions(occupancy=2)}`. On such a GPU
+            they replace `options` as a whole, unless the launch gives options.
         print_ir: print the IR, as written, whenever the kernel is compiled (`CUTILE_DUMP` does it for every kernel).
         dump_dir: write every stage of each compilation into files in this folder.
 

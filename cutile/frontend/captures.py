@@ -53,7 +53,11 @@ class Read:
     def test(self, owner: str, value: str) -> tuple[str, Any]:
         """A quick test that nothing has changed, as text, and its value.
 
-        The object and the value get names. Where it fails, `unchanged` decides.
+        If the test fails, `unchanged` decides.
+
+        Args:
+            owner: the name that the text uses for the object.
+            value: the name that it uses for the test's value.
         """
         if self.expression != KEYS:
             return f"{self.of(owner)} is {value}", self.value
@@ -185,14 +189,14 @@ class Captures:
 
     def unchanged(self) -> bool:
         """Whether everything has the value that was compiled in."""
-        return all(read.unchanged() for read in list(self.reads.values()))
+        return all(read.unchanged() for read in self.reads.values())
 
     def watch(self) -> Callable[[], bool]:
         """`unchanged` as one function of identity tests, for each launch.
 
         The function compares values only if an identity test fails. For `S`, `m.T` and a helper it is:
 
-        def same():
+        def unchanged_quickly():
             try:
                 if o0['S'] is v0 and o0['m'] is v1 and o1.T is v2 and o2.__code__ is v3:
                     return True
@@ -202,7 +206,7 @@ class Captures:
 
         The tests are the condition of an `if`: in a `return` each would take three bytecodes more.
         """
-        reads = list(self.reads.values())
+        reads = self.reads.values()
         owners = list({id(read.owner): read.owner for read in reads}.values())
         places = {id(owner): place for place, owner in enumerate(owners)}
         names: dict[str, Any] = {"unchanged": self.unchanged}
@@ -212,7 +216,7 @@ class Captures:
             text, names[f"v{i}"] = read.test(f"o{places[id(read.owner)]}", f"v{i}")
             tests.append(text)
         lines = [
-            "def same():",
+            "def unchanged_quickly():",
             "    try:",
             f"        if {' and '.join(tests) or 'True'}:",
             "            return True",
@@ -221,7 +225,7 @@ class Captures:
             "    return unchanged()",
         ]
         exec("\n".join(lines), names)
-        return names["same"]
+        return names["unchanged_quickly"]
 
 
 def _literal(key: float | str) -> str:
@@ -257,35 +261,35 @@ def compile_time(value: Any, name: str, captures: Captures) -> Any:
     Raises:
         KernelTypeError: it is nothing that a kernel can hold.
     """
-    item_: Any = value  # untyped, since tests of `value` leave types with unknown parameters
+    untyped: Any = value  # since tests of `value` leave types with unknown parameters
     if isinstance(value, Value):  # the kernel is interpreted: its closures hold tiles
         return value
     if value is None or value is NotImplemented or isinstance(value, _CONSTANTS):
         return value
     if isinstance(value, np.generic):
-        return item_.item()
+        return untyped.item()
     if isinstance(value, tuple):
-        items = tuple(compile_time(item, name, captures) for item in items_of(item_))
-        make: Any = getattr(item_, "_make", None)
+        items = tuple(compile_time(item, name, captures) for item in items_of(untyped))
+        make: Any = getattr(untyped, "_make", None)
         return items if make is None else make(items)
     if isinstance(value, dict):
-        if all(isinstance(key, bool | int | float | str) and key == key for key in item_):  # NaN is no number
-            return Table({key: compile_time(each, name, captures) for key, each in captures.items(item_).items()})
+        if all(isinstance(key, bool | int | float | str) and key == key for key in untyped):  # NaN is no number
+            return Table({key: compile_time(each, name, captures) for key, each in captures.items(untyped).items()})
         raise KernelTypeError(
             f"{name!r} comes from outside the kernel, and is a dict with keys that are no numbers and no strings",
-            remedy="A kernel sees changes of dicts with such keys alone: look the value up outside.",
+            remedy="A kernel notices a dict's changes only if its keys are numbers or strings: look it up outside.",
         )
-    if is_frozen(item_):
-        kind: Any = captures.read(item_, "$.__class__", item_.__class__)
-        absent = field_without_value(item_)
+    if is_frozen(untyped):
+        kind: Any = captures.read(untyped, "$.__class__", untyped.__class__)
+        absent = field_without_value(untyped)
         if absent is not None:
             raise KernelTypeError(
                 f"{name!r} comes from outside the kernel, and is a {kind.__name__} whose field {absent!r} has no value",
                 remedy=GIVE_FIELD_A_VALUE,
             )
-        fields = (captures.attribute(item_, each.name) for each in dataclasses.fields(kind))
+        fields = (captures.attribute(untyped, each.name) for each in dataclasses.fields(kind))
         return Record(kind, tuple(compile_time(each, name, captures) for each in fields))
-    if dataclasses.is_dataclass(item_):
+    if dataclasses.is_dataclass(untyped):
         raise KernelTypeError(
             f"{name!r} comes from outside the kernel and may change, being a dataclass that is not frozen",
             remedy="Decorate the class with @dataclass(frozen=True).",
@@ -297,6 +301,6 @@ def compile_time(value: Any, name: str, captures: Captures) -> Any:
     if isinstance(value, list | set | frozenset):
         remedy = f"Make it a tuple, which does not change: {name} = (...)."
     raise KernelTypeError(
-        f"{name!r} comes from outside the kernel and is of type {type(item_).__name__}, which a kernel cannot hold",
+        f"{name!r} comes from outside the kernel and is of type {type(untyped).__name__}, which a kernel cannot hold",
         remedy=remedy,
     )
