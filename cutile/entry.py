@@ -347,7 +347,10 @@ class Kernel:
 
 
 def _positional_defaults(names: Sequence[str], defaults: Sequence[Any] | None) -> dict[str, Any]:
-    """The defaults of positional parameters, by name: as in Python, the last parameters have them."""
+    """The defaults of positional parameters, by name.
+
+    As in Python, the last parameters have them.
+    """
     return dict(zip(reversed(names), reversed(defaults or ()), strict=False))
 
 

@@ -108,7 +108,10 @@ def _scalar(tile: Value, definitions: Definitions) -> Value | None:
 
 
 def _scaled(tile: Value, size: int, definitions: Definitions) -> Value | None:
-    """If `tile` is an index times `size`, perhaps converted, the index before its conversion; else None."""
+    """The index, before its conversion, of a tile of indices times `size`.
+
+    None for any other tile. The product may be converted, too.
+    """
     tile = _unconverted(tile, definitions)  # addresses are u64
     if size > 1:
         product = definitions.get(tile)
