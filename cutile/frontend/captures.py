@@ -145,8 +145,9 @@ class Captures:
         elif isinstance(value, int | float | str) and type(value) not in _PLAIN:
             for base in type(value).__mro__:
                 for name, member in vars(base).items():
-                    # All enumerations have the same functions of the module `enum`.
-                    if isinstance(member, types.FunctionType) and member.__module__ != "enum":
+                    # Functions of enum, which all enumerations have, and of this package do not change.
+                    home = (getattr(member, "__module__", None) or "").partition(".")[0]
+                    if isinstance(member, types.FunctionType) and home not in ("enum", _PACKAGE):
                         self.attribute(type(value), name)
                         self.read(member, "$.__code__", member.__code__)
 

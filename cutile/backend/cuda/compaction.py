@@ -270,9 +270,9 @@ def _in_order(layout: Layout) -> bool:
 
     The second vectors of all warps follow the first vectors of all warps, and so on.
 
-    False if several threads hold an element: the tile then has fewer elements than a vector of each thread. So 2048
-    elements of f16, in vectors of 8, may be in order with 256 threads, but 1024 are not. Also False if the layout
-    reaches past the tile's end: `Compact` would count the registers there.
+    False if several threads hold an element, as in a tile smaller than one vector of each thread: with 256 threads,
+    2048 elements of f16, in vectors of 8, may be in order, but 1024 are not. Also False if the layout reaches past the
+    tile's end: `Compact` would count the registers there.
     """
     vector, threads = layout.vector(0), layout.threads
     offsets = [(register % vector) + register // vector * vector * threads for register in range(layout.registers)]
