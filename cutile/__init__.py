@@ -73,10 +73,10 @@ from cutile.errors import (
     UninitialisedReadError,
     UnsupportedTargetError,
 )
-from cutile.frontend.elsewhere import FUNCTIONS
+from cutile.frontend.elsewhere import FUNCTIONS as _FOREIGN_FUNCTIONS
 from cutile.frontend.elsewhere import dtype_named as _dtype_named
 from cutile.host import api
-from cutile.host.hints import LANGUAGE
+from cutile.host.hints import LANGUAGE as _FOREIGN_LANGUAGE
 from cutile.host.variables import Global
 from cutile.language import *
 from cutile.launch.kernel_op import KernelOp
@@ -84,8 +84,8 @@ from cutile.launch.target import interpret, use_backend
 from cutile.tile import Tile
 
 # isort: split
-# `Tensor` and `Partition` are the host's here. The front end reads a kernel's annotations as text: there the names are
-# the language's.
+# Below `from cutile.language import *`, whose `Tensor` and `Partition` these replace: here they are the host's. The
+# front end reads a kernel's annotations as text: there the names are the language's.
 from cutile.host import Partition, SharedTensor, Tensor, TensorView
 
 __version__ = "0.1.0"
@@ -98,13 +98,15 @@ def __dir__() -> list[str]:
 if not TYPE_CHECKING:  # with it, a type checker would accept every name as one of the package's
 
     def __getattr__(name):
-        # The remedies from the surest to the least: names of `api`, other libraries' names, `cuda_async`, similar ones.
-        words = LANGUAGE.get(name) or FUNCTIONS.get(name) or _dtype_named(name)
+        replacement = _FOREIGN_LANGUAGE.get(name) or _FOREIGN_FUNCTIONS.get(name) or _dtype_named(name)
         if name in api.__all__:
-            words = f"api.{name}" + (f" on the host, and in a kernel {words}" if words else "")
-        remedy = f"; write {words}" if words else _remedy_for(name, __dir__())
-        if name in _cuda_async.__all__ and not words:
+            replacement = f"api.{name}" + (f" on the host, and in a kernel {replacement}" if replacement else "")
+        if replacement:
+            remedy = f"; write {replacement}"
+        elif name in _cuda_async.__all__:
             remedy = f"; write cuda_async.{name}"
+        else:
+            remedy = _remedy_for(name, __dir__())
         raise AttributeError(f"module 'cutile' has no attribute {name!r}{remedy}", name=name, obj=sys.modules[__name__])
 
 
@@ -174,6 +176,6 @@ __all__: tuple[str, ...] = (
     "use_backend",
 )
 __all__ += language.__all__
-if not TYPE_CHECKING:
+if not TYPE_CHECKING:  # type checkers take no comprehension for `__all__`
     # `ct.pow` is public. A star import must not hide Python's own, which kernels may call as well.
     __all__ = tuple(name for name in __all__ if name != "pow")

@@ -60,6 +60,7 @@ class Kernel:
     `histogram(counts, x, grid=1000)`, which is `histogram(counts, x).grid(1000)`.
     """
 
+    # The front end, which does not import this module, knows kernels by it: it refuses to decorate or call one.
     __wrapped_kernel__ = True
     __qualname__: str
 
@@ -69,10 +70,8 @@ class Kernel:
         self._options = declared.default
         self._default_key = plan_key(_NO_GENERICS, declared.default)  # computed once, for launches without generics
         self._space: Space | None = None
-        self._launchable = self._renew()
         functools.update_wrapper(self, function)
-        # help() shows no signature of an object that is no function: the docstring has it.
-        self.__doc__ = "\n\n".join(each for each in (self.cache.source.signature_text, self._doc()) if each)
+        self._launchable = self._renew()
         _join_autoreload()
 
     def _doc(self) -> str:
@@ -81,18 +80,22 @@ class Kernel:
     def _renew(self) -> Launchable:
         """Read the function as it is now."""
         cache = KernelCache(self._function, self._declared)
-        _check_declaration(cache, self._function.__defaults__ or (), self._declared.rules.preconditions)
+        defaults = _positional_defaults(tuple(cache.signature.declared), self._function.__defaults__)
+        _check_declaration(cache, defaults, self._declared.rules.preconditions)
         launchable = self._launchable = Launchable(cache, _result(cache.source.name, tuple(cache.signature.declared)))
+        # help() shows no signature of an object that is no function: the docstring has it.
+        self.__doc__ = "\n\n".join(each for each in (cache.source.signature_text, self._doc()) if each)
         return launchable
 
     @property
     def launchable(self) -> Launchable:
         """The data that all launches share.
 
-        It is read again if the function's code or defaults were replaced.
+        They are read again if the function's code or keyword defaults were replaced. Positional defaults are read by
+        each launch that needs some.
         """
         launchable, function = self._launchable, self._function
-        if function.__code__ is not launchable.code or function.__kwdefaults__ != launchable.defaults:
+        if function.__code__ is not launchable.code or function.__kwdefaults__ != launchable.keyword_defaults:
             return self._renew()
         return launchable
 
@@ -103,7 +106,7 @@ class Kernel:
         """
         launchable, function = self._launchable, self._function
         # The property `launchable`, inlined: each launch would pay for its call.
-        if function.__code__ is not launchable.code or function.__kwdefaults__ != launchable.defaults:
+        if function.__code__ is not launchable.code or function.__kwdefaults__ != launchable.keyword_defaults:
             launchable = self._renew()
         if len(arguments) == launchable.arity and not named:
             op = KernelOp(launchable, arguments, _NO_GENERICS, self._options, self._default_key)
@@ -176,9 +179,7 @@ class Kernel:
                 if name in values:
                     raise ArgumentError(f"{signature.name}: argument {name!r} was given twice")
                 values[name] = named.pop(name)
-        if signature.optional:
-            defaults = dict(zip(signature.optional, self._function.__defaults__ or (), strict=False))
-            values = {**defaults, **values}
+        values = {**_positional_defaults(names, self._function.__defaults__), **values}
         missing = [name for name in names if name not in values]
         if missing:
             unknown = ", ".join(name for name in named if name not in signature.generic_names)
@@ -192,7 +193,8 @@ class Kernel:
             if not error.extent:
                 raise
             raise GenericsError(
-                f"{error}; where that names its extents, {signature.name}(...).generics({error.extent}=...) gives them"
+                f"{error}; if the partition names the extent, as in .partition(({error.extent!r},)), give it by "
+                f"{signature.name}(...).generics({error.extent}=...)"
             ) from None
         return *launchable.arranged(tuple(values[name] for name in names)), generics
 
@@ -240,6 +242,7 @@ class Kernel:
         self._function, self._declared, self._options = other._function, other._declared, other._options
         self._default_key = other._default_key
         self._space = other._space
+        functools.update_wrapper(self, other._function)
         self._renew()
 
     def __getitem__(self, grid: object) -> NoReturn:
@@ -343,7 +346,15 @@ class Kernel:
         return f"<kernel {signature.name}({', '.join(signature.declared)}{'; ' + generics if generics else ''})>"
 
 
-def _check_declaration(cache: KernelCache, defaults: Sequence[Any], preconditions: Sequence[str]) -> None:
+def _positional_defaults(names: Sequence[str], defaults: Sequence[Any] | None) -> dict[str, Any]:
+    """The defaults of positional parameters, by name.
+
+    As in Python, the last parameters have them.
+    """
+    return dict(zip(reversed(names), reversed(defaults or ()), strict=False))
+
+
+def _check_declaration(cache: KernelCache, defaults: Mapping[str, Any], preconditions: Sequence[str]) -> None:
     """Refuse defaults that do not fit, and preconditions over unknown names.
 
     Raises:
@@ -351,7 +362,7 @@ def _check_declaration(cache: KernelCache, defaults: Sequence[Any], precondition
     """
     signature, place = cache.signature, cache.source.locate(cache.source.tree)
     scalars = {each.name: each for each in signature.parameters if each.kind == "scalar"}
-    for name, default in zip(signature.optional, defaults, strict=False):
+    for name, default in defaults.items():
         parameter = scalars.get(name)
         if parameter is not None and isinstance(default, bool | int | float):
             try:
@@ -399,6 +410,7 @@ def _result(kernel: str, names: Sequence[str]) -> type[tuple[Any, ...]]:
 
     Its error for a missing attribute helps a caller who takes the tuple for one argument.
     """
+    # `rename`: no field may begin with an underscore. The field of a parameter `_x` is `_0`, by its position.
     fields: Any = collections.namedtuple(kernel, names, rename=True)  # pyright: ignore[reportUntypedNamedTuple]
 
     def missing(self: tuple[Any, ...], name: str) -> NoReturn:
@@ -521,8 +533,8 @@ def entry(
         deny_in_kernel_checks: an index check that would stay in the kernel is an error when the kernel is compiled.
         check_accesses: the debug mode: every index check and every `assume_...` is checked in the kernel itself, as
             with `CUTILE_FORCE_CHECKS=1`.
-        optimization_hints: options by architecture, such as `{"sm_90": CompileOptions(occupancy=2)}`; they come before
-            `options`, and after those of a launch.
+        optimization_hints: options by architecture, such as `{"sm_90": CompileOptions(occupancy=2)}`. On such a GPU
+            they replace `options` as a whole, unless the launch gives options.
         print_ir: print the IR, as written, whenever the kernel is compiled (`CUTILE_DUMP` does it for every kernel).
         dump_dir: write every stage of each compilation into files in this folder.
 

@@ -31,7 +31,7 @@ from cutile.errors import ArgumentError, KernelError, KernelTypeError, SpillWarn
 from cutile.frontend.build import Program, build
 from cutile.frontend.inline import may_store
 from cutile.frontend.source import FunctionSource
-from cutile.installation import missing
+from cutile.installation import advice, missing, smells_of_installation
 from cutile.ir import Effect, Function, MutType, TensorType, Value
 from cutile.ir.text import print_function
 from cutile.ir.verify import verify
@@ -109,11 +109,9 @@ def without_toolchain(facts: Mapping[str, Any], name: str, error: ImportError) -
     """
     missing_needs = missing(name)
     names = ", ".join(each.distribution for each in missing_needs)
-    reason = (
-        f"without {names}; {missing_needs[0].remedy}"
-        if missing_needs
-        else f"{error}; `python -m cutile info` says more"
-    )
+    # An extra brings cutile's own requirements as well, so one remedy is enough.
+    need = next((each for each in missing_needs if each.extra), next(iter(missing_needs), None))
+    reason = f"without {names}; {need.remedy}" if need is not None else f"{error}; `python -m cutile info` says more"
     warps = facts.get("more_warps")
     warps_note = f" ({warps} warps are taken where {facts['warps']} spill)" if warps else ""
     return {**facts, "toolchain": f"registers and spills are not counted{warps_note}: {reason}"}
@@ -269,7 +267,8 @@ class Compiled:
         key: the cache key.
         from_disk: whether the machine code came from the disk cache.
         seconds: the time of each phase.
-        facts: the facts of the optimised IR, with the preconditions that a launch verifies.
+        facts: the facts of the optimised IR, with the preconditions that a launch verifies. Those of the machine code,
+            such as its registers, are `executable.facts`.
         memo: values that launches work out once.
         options: the options that it was compiled with.
     """
@@ -428,6 +427,7 @@ def machine_code(request: Request, function: Function, source: Source, build: Bu
         lowered = lower(request, function, settings.verify, settings.prove)
     except KernelTypeError:  # so many warps may need more shared memory than there is
         return executable
+    # An error of these is a defect of the compiler or the toolchain, which must show.
     compiler = backend(request.target.backend)
     retry = build(compiler.emit(lowered, request.target, request.options), request.target)
     if retry.facts.get("spills", 0) >= executable.facts["spills"]:
@@ -441,8 +441,6 @@ def _build(compiler: Backend, source: Source, target: Target) -> Executable:
     try:
         return compiler.build(source, target)
     except Exception as error:
-        from cutile.installation import advice, smells_of_installation
-
         if smells_of_installation(error):
             error.add_note(advice(compiler.name))
         raise
@@ -451,10 +449,13 @@ def _build(compiler: Backend, source: Source, target: Target) -> Executable:
 def render(request: Request, stage: str, keep: Callable[[Source, Callable[[], Executable]], Executable]) -> str:
     """The text of one stage, made without the disk cache.
 
+    The first IR and each later one is verified, even with `CUTILE_VERIFY=0`.
+
     Args:
         request: the kernel.
         stage: "ir", "passes", "lowered", "source", "plan" or "log". Without a toolchain the plan lacks registers and
-            spills, and says why.
+            spills, and says why. "lowered" and "source" build nothing: where a kernel is built again with more warps,
+            they are those of the first build, and plan and log those of the build in use.
         keep: the machine code of a generated text, from memory or by the given function.
 
     Raises:
@@ -483,11 +484,12 @@ def render(request: Request, stage: str, keep: Callable[[Source, Callable[[], Ex
     settings = config.load()
     try:
         executable = keep(source, lambda: machine_code(request, function, source, partial(_build, compiler), settings))
-        if stage == "log":
-            return executable.log
-        facts = executable.facts
     except ImportError as error:
         if stage == "log":
             raise
         facts = without_toolchain(source.facts, compiler.name, error)
+    else:
+        if stage == "log":
+            return executable.log
+        facts = executable.facts
     return plan_text(program.function, request.target, request.options, facts, unread)

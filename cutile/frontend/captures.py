@@ -53,7 +53,11 @@ class Read:
     def test(self, owner: str, value: str) -> tuple[str, Any]:
         """A quick test that nothing has changed, as text, and its value.
 
-        The object and the value get names. Where it fails, `unchanged` decides.
+        If the test fails, `unchanged` decides.
+
+        Args:
+            owner: the name that the text uses for the object.
+            value: the name that it uses for the test's value.
         """
         if self.expression != KEYS:
             return f"{self.of(owner)} is {value}", self.value
@@ -76,9 +80,14 @@ def same(a: Any, b: Any) -> bool:
         return True
     if type(a) is not type(b):
         return False
-    if isinstance(a, bool | int | str):
-        return bool(a == b)
-    if isinstance(a, float | np.generic):  # by their text: -0.0 differs from 0.0, and nan does not from nan
+    # By the methods of the builtin classes, since a class derived from one may have others.
+    if isinstance(a, int):
+        return int.__eq__(a, b)
+    if isinstance(a, str):
+        return str.__eq__(a, b)
+    if isinstance(a, float):  # by its text: -0.0 differs from 0.0, and nan does not from nan
+        return float.__repr__(a) == float.__repr__(b)
+    if isinstance(a, np.generic):
         return repr(a) == repr(b)  # pyright: ignore[reportUnknownArgumentType]
     if isinstance(a, tuple):
         x, y = items_of(a), items_of(b)  # pyright: ignore[reportUnknownArgumentType]
@@ -107,6 +116,10 @@ def field_without_value(instance: Any) -> str | None:
     return next((each.name for each in dataclasses.fields(instance) if not hasattr(instance, each.name)), None)
 
 
+_PLAIN = (bool, int, float, str)
+"""The classes of numbers and strings whose methods cannot be replaced."""
+
+
 @dataclass
 class Captures:
     """Everything from outside the kernel that a compilation read."""
@@ -115,8 +128,28 @@ class Captures:
 
     def read(self, owner: Any, expression: str, value: Any) -> Any:
         """Remember what was read; see `Read`. Returns the value."""
-        self.reads.setdefault((id(owner), expression), Read(owner, expression, value))
+        key = (id(owner), expression)
+        if key not in self.reads:
+            self.reads[key] = Read(owner, expression, value)
+            self._read_methods(value)
         return value
+
+    def _read_methods(self, value: Any) -> None:
+        """Note the methods of a number or string whose class is the user's.
+
+        A kernel calls them by name. Operators of constants call them, too, when Python computes these.
+        """
+        if isinstance(value, tuple):
+            for item in items_of(value):  # pyright: ignore[reportUnknownArgumentType]
+                self._read_methods(item)
+        elif isinstance(value, int | float | str) and type(value) not in _PLAIN:
+            for base in type(value).__mro__:
+                for name, member in vars(base).items():
+                    # Functions of enum, which all enumerations have, and of this package do not change.
+                    home = (getattr(member, "__module__", None) or "").partition(".")[0]
+                    if isinstance(member, types.FunctionType) and home not in ("enum", _PACKAGE):
+                        self.attribute(type(value), name)
+                        self.read(member, "$.__code__", member.__code__)
 
     def name(self, function: Callable[..., Any], name: str) -> Any:
         """What a name means in the scope around a function; MISSING if nothing."""
@@ -141,8 +174,13 @@ class Captures:
         value = getattr(owner, name)
         home: str = getattr(owner, "__name__" if isinstance(owner, types.ModuleType) else "__module__", None) or ""
         if home.partition(".")[0] != _PACKAGE:
-            bound = isinstance(value, types.MethodType)  # a new object each time; the function is always the same
-            self.read(owner, f"$.{name}.__func__" if bound else f"$.{name}", value.__func__ if bound else value)
+            if isinstance(value, types.MethodType):
+                # Looked up on its object, a method is a new one each time, of the same parts. Both parts count: the
+                # attribute may also hold a bound method, and later that of another object with the same function.
+                self.read(owner, f"$.{name}.__func__", value.__func__)
+                self.read(owner, f"$.{name}.__self__", value.__self__)
+            else:
+                self.read(owner, f"$.{name}", value)
         return value
 
     def items(self, owner: dict[Any, Any]) -> dict[Any, Any]:
@@ -152,14 +190,14 @@ class Captures:
 
     def unchanged(self) -> bool:
         """Whether everything has the value that was compiled in."""
-        return all(read.unchanged() for read in list(self.reads.values()))
+        return all(read.unchanged() for read in self.reads.values())
 
     def watch(self) -> Callable[[], bool]:
         """`unchanged` as one function of identity tests, for each launch.
 
         The function compares values only if an identity test fails. For `S`, `m.T` and a helper it is:
 
-        def same():
+        def unchanged_quickly():
             try:
                 if o0['S'] is v0 and o0['m'] is v1 and o1.T is v2 and o2.__code__ is v3:
                     return True
@@ -169,7 +207,7 @@ class Captures:
 
         The tests are the condition of an `if`: in a `return` each would take three bytecodes more.
         """
-        reads = list(self.reads.values())
+        reads = self.reads.values()
         owners = list({id(read.owner): read.owner for read in reads}.values())
         places = {id(owner): place for place, owner in enumerate(owners)}
         names: dict[str, Any] = {"unchanged": self.unchanged}
@@ -179,7 +217,7 @@ class Captures:
             text, names[f"v{i}"] = read.test(f"o{places[id(read.owner)]}", f"v{i}")
             tests.append(text)
         lines = [
-            "def same():",
+            "def unchanged_quickly():",
             "    try:",
             f"        if {' and '.join(tests) or 'True'}:",
             "            return True",
@@ -188,7 +226,7 @@ class Captures:
             "    return unchanged()",
         ]
         exec("\n".join(lines), names)
-        return names["same"]
+        return names["unchanged_quickly"]
 
 
 def _literal(key: float | str) -> str:
@@ -224,35 +262,35 @@ def compile_time(value: Any, name: str, captures: Captures) -> Any:
     Raises:
         KernelTypeError: it is nothing that a kernel can hold.
     """
-    item_: Any = value  # untyped, since tests of `value` leave types with unknown parameters
+    untyped: Any = value  # since tests of `value` leave types with unknown parameters
     if isinstance(value, Value):  # the kernel is interpreted: its closures hold tiles
         return value
     if value is None or value is NotImplemented or isinstance(value, _CONSTANTS):
         return value
     if isinstance(value, np.generic):
-        return item_.item()
+        return untyped.item()
     if isinstance(value, tuple):
-        items = tuple(compile_time(item, name, captures) for item in items_of(item_))
-        make: Any = getattr(item_, "_make", None)
+        items = tuple(compile_time(item, name, captures) for item in items_of(untyped))
+        make: Any = getattr(untyped, "_make", None)
         return items if make is None else make(items)
     if isinstance(value, dict):
-        if all(isinstance(key, bool | int | float | str) and key == key for key in item_):  # NaN is no number
-            return Table({key: compile_time(each, name, captures) for key, each in captures.items(item_).items()})
+        if all(isinstance(key, bool | int | float | str) and key == key for key in untyped):  # NaN is no number
+            return Table({key: compile_time(each, name, captures) for key, each in captures.items(untyped).items()})
         raise KernelTypeError(
             f"{name!r} comes from outside the kernel, and is a dict with keys that are no numbers and no strings",
-            remedy="A kernel sees changes of dicts with such keys alone: look the value up outside.",
+            remedy="A kernel notices a dict's changes only if its keys are numbers or strings: look it up outside.",
         )
-    if is_frozen(item_):
-        kind: Any = captures.read(item_, "$.__class__", item_.__class__)
-        absent = field_without_value(item_)
+    if is_frozen(untyped):
+        kind: Any = captures.read(untyped, "$.__class__", untyped.__class__)
+        absent = field_without_value(untyped)
         if absent is not None:
             raise KernelTypeError(
                 f"{name!r} comes from outside the kernel, and is a {kind.__name__} whose field {absent!r} has no value",
                 remedy=GIVE_FIELD_A_VALUE,
             )
-        fields = (captures.attribute(item_, each.name) for each in dataclasses.fields(kind))
+        fields = (captures.attribute(untyped, each.name) for each in dataclasses.fields(kind))
         return Record(kind, tuple(compile_time(each, name, captures) for each in fields))
-    if dataclasses.is_dataclass(item_):
+    if dataclasses.is_dataclass(untyped):
         raise KernelTypeError(
             f"{name!r} comes from outside the kernel and may change, being a dataclass that is not frozen",
             remedy="Decorate the class with @dataclass(frozen=True).",
@@ -264,6 +302,6 @@ def compile_time(value: Any, name: str, captures: Captures) -> Any:
     if isinstance(value, list | set | frozenset):
         remedy = f"Make it a tuple, which does not change: {name} = (...)."
     raise KernelTypeError(
-        f"{name!r} comes from outside the kernel and is of type {type(item_).__name__}, which a kernel cannot hold",
+        f"{name!r} comes from outside the kernel and is of type {type(untyped).__name__}, which a kernel cannot hold",
         remedy=remedy,
     )

@@ -42,7 +42,6 @@ class Signature:
         declared: the declaration of each parameter, by name and in order.
         generics: in the order of the text.
         parameters: the launch parameters; of a signature with groups, those of one arrangement of its arguments.
-        optional: the names of the parameters that have defaults.
         arrangement: how the arguments are made of launch parameters; empty where each argument is one.
     """
 
@@ -50,7 +49,6 @@ class Signature:
     declared: Mapping[str, Declared]
     generics: tuple[Generic, ...]
     parameters: tuple[Parameter, ...]
-    optional: tuple[str, ...] = ()
     arrangement: Mapping[str, Arranged] = field(default_factory=dict[str, "Arranged"])
 
     @functools.cached_property
@@ -129,8 +127,7 @@ class _Reader:
         for each, default in zip(defaulted, arguments.defaults, strict=True):
             self._default(each.arg, declared[each.arg], default)
         parameters = tuple(each for each in declared.values() if isinstance(each, Parameter))
-        optional = tuple(each.arg for each in defaulted)
-        return Signature(self._source.name, declared, tuple(self._generics.values()), parameters, optional)
+        return Signature(self._source.name, declared, tuple(self._generics.values()), parameters)
 
     def _default(self, name: str, declared: Declared, node: ast.expr) -> None:
         """Refuse a default of a tensor: each launch passes it, or None by `Tensor | None`."""

@@ -218,8 +218,7 @@ class Launchable:
 
     Attributes:
         kernel: its specializations.
-        code, defaults: the function's code and keyword defaults when it was read; `Kernel` compares them with the
-            present ones.
+        code, keyword_defaults: the function's when it was read; `Kernel` compares them with the present ones.
         name: the kernel's name.
         arity: the number of launch parameters; -1 if groups among the arguments must be taken apart first.
         kinds: of the launch parameters (see `Declared.kind`).
@@ -232,8 +231,8 @@ class Launchable:
     """
 
     __slots__ = (
-        "_arranged", "_outputs", "_result", "_tensors", "arity", "code", "defaults", "find", "grouped", "kernel",
-        "kinds", "memo", "name", "named", "recognizers", "width", "yields",
+        "_arranged", "_outputs", "_result", "_tensors", "arity", "code", "find", "grouped", "kernel",
+        "keyword_defaults", "kinds", "memo", "name", "named", "recognizers", "width", "yields",
     )  # fmt: skip
 
     def __init__(self, kernel: KernelCache, result: type[tuple[Any, ...]]) -> None:
@@ -241,7 +240,7 @@ class Launchable:
         named = [(_Named(position, each.title), each.kind) for position, each in enumerate(signature.parameters)]
         self.kernel = kernel
         self.kinds = tuple(kind for _, kind in named)
-        self.code, self.defaults = kernel.function.__code__, kernel.function.__kwdefaults__
+        self.code, self.keyword_defaults = kernel.function.__code__, kernel.function.__kwdefaults__
         self.name = signature.name
         self.width = len(signature.declared)
         # -1: a call of a kernel with groups takes the general way, which takes them apart.

@@ -247,6 +247,10 @@ def test_without_a_toolchain_the_plan_is_told_all_the_same(monkeypatch: pytest.M
     monkeypatch.setattr("cutile.compile.driver.missing", lambda _: (Need("numba-cuda", "cuda"),))  # pyright: ignore
     words = " ".join(product().explain("sm_90a").split())
     assert "registers and spills are not counted: without numba-cuda; pip install" in words
+    needs = Need("numba"), Need("numba-cuda", "cuda")
+    monkeypatch.setattr("cutile.compile.driver.missing", lambda _: needs)  # pyright: ignore
+    assert f"without numba, numba-cuda; {needs[1].remedy}" in " ".join(product().explain("sm_90a").split())
+    monkeypatch.setattr("cutile.compile.driver.missing", lambda _: needs[1:])  # pyright: ignore
     words = " ".join(product(tile=(128, 128)).explain("sm_80").split())
     assert "not counted (8 warps are taken where 4 spill): without numba-cuda" in words
 

@@ -12,9 +12,10 @@ import pytest
 import cutile as ct
 from cutile import CompileOptions, api, bf16
 from cutile.backend.cuda import lower
-from cutile.backend.interface import Target
+from cutile.backend.interface import Backend, Executable, Source, Target
+from cutile.compile import driver
 from cutile.compile.ahead import Builders
-from cutile.compile.driver import Request, compile_kernel, more_warps, warn_of_spills
+from cutile.compile.driver import Request, compile_kernel, more_warps, render, warn_of_spills
 from cutile.dtypes import i32
 from cutile.errors import SpillWarning
 from tests.backend.cuda.programs import compiled, written
@@ -68,6 +69,20 @@ def test_where_the_choice_spills_another_is_made(monkeypatch: pytest.MonkeyPatch
     assert (made.executable.facts["warps"], made.executable.facts["spills"]) == (8, 0)
     assert "with 1 warps " in made.executable.log
     assert compile_kernel(request).from_disk
+
+
+def test_the_log_and_the_plan_are_those_of_the_build_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    request = request_of()
+    monkeypatch.setattr(lower, "MAX_PRODUCT_REGISTERS", 10_000)  # so that one warp is chosen
+
+    def build(_: Backend, source: Source, target: Target) -> Executable:
+        warps = source.facts["warps"]
+        facts = {**source.facts, "spills": 8 if warps == 1 else 0, "registers": 255, "stack": 0}
+        return Executable(target, b"", "few", source.parameters, facts, source.text, f"built with {warps} warps")
+
+    monkeypatch.setattr(driver, "_build", build)
+    assert render(request, "log") == "with 1 warps 8 bytes would spill: 8 taken\nbuilt with 8 warps"
+    assert "8 warps" in render(request, "plan")
 
 
 @pytest.mark.slow

@@ -96,6 +96,26 @@ def test_a_default_is_checked_as_an_argument_and_may_be_replaced() -> None:
         wrong(a=1.0)
 
 
+def test_the_last_parameters_have_the_defaults_that_replace_others() -> None:
+    """As in Python, where a function may get more or fewer defaults than it was defined with."""
+    two = kernel("def filled(y: Mut, a: f32 = 1.0, b: f32 = 2.0):\n    y.store(10 * a + b)\n")
+    two.__defaults__ = (5.0,)
+    np.testing.assert_array_equal(result(two(part(), 3.0)), 35 * ONES)
+    with pytest.raises(ArgumentError, match=r"missing: a$"):
+        two(part())
+    two.__defaults__ = (7.0, 8.0)
+    np.testing.assert_array_equal(result(two(part())), 78 * ONES)
+    two.__defaults__ = None
+    with pytest.raises(ArgumentError, match=r"missing: a, b$"):
+        two(part())
+    none = kernel("def filled(y: Mut, a: f32):\n    y.store(a)\n")
+    none.__defaults__ = (6.0,)
+    np.testing.assert_array_equal(result(none(part())), 6 * ONES)
+    none.__defaults__ = (0.0, "much")
+    with pytest.raises(ArgumentTypeError, match=r"argument 'a' must be a scalar of f32, got str"):
+        none(part())
+
+
 @ct.entry
 def chosen(
     y: Mut,

@@ -104,6 +104,37 @@ CAPTURED: dict[str, Captured] = {
         "Sized.SIZE",
         "Meta.value = n",
     ),
+    "method_of_a_number": Captured(
+        "class Gain(float):\n    def plus(self, x): return x + 1\nGAIN = Gain(2.0)",
+        "GAIN.plus(1)",
+        "Gain.plus = text_function(f'def plus(self, x):\\n    return x + {n}\\n')",
+    ),
+    "operator_of_a_number": Captured(
+        "class Loud(float):\n    def __mul__(self, x): return 1\nLOUD = Loud(2.0)",
+        "(LOUD * 3)",
+        f"Loud.__mul__.__code__ = {_code(parameters='self, x')}",
+    ),
+    "operator_of_a_number_that_python_computes": Captured(
+        "class Soft(float):\n    def __mul__(self, x): return 1\n"
+        "SOFTS = (Soft(2.0),)\ndef softer(): return SOFTS[0] * 3",
+        "softer()",
+        "Soft.__mul__ = text_function(f'def times(self, x):\\n    return {n}\\n')",
+    ),
+    "operator_of_an_enumeration": Captured(
+        "import enum\nclass Level(enum.IntEnum):\n    LOW = 2\n    def __mul__(self, x): return 1",
+        "(Level.LOW * 3)",
+        "Level.__mul__ = text_function(f'def times(self, x):\\n    return {n}\\n')",
+    ),
+    "number_that_prints_alike": Captured(
+        "class Metres(float):\n    def __repr__(self): return 'metres'\nLENGTH = Metres(1.0)",
+        "LENGTH",
+        "LENGTH = Metres(n)",
+    ),
+    "number_that_equals_all": Captured(
+        "class Any_int(int):\n    def __eq__(self, other): return True\n    __hash__ = int.__hash__\nANY = Any_int(1)",
+        "(ANY + 0)",
+        "ANY = Any_int(n)",
+    ),
     "enum_value": Captured(
         "import enum\nclass Kind(enum.Enum):\n    ONE = 1", "Kind.ONE.value", "Kind.ONE._value_ = n"
     ),
@@ -172,6 +203,58 @@ CAPTURED: dict[str, Captured] = {
         _record("cm"),
         "Config_cm.of_class()",
         "Config_cm.of_class = classmethod(text_function(f'def f(cls):\\n    return {n}\\n'))",
+    ),
+    "stored_method": Captured(
+        _record("st") + "st = types.ModuleType('st')\nst.add = CONFIG_st.plus",
+        "st.add(1)",
+        "st.add = Config_st(n).plus",
+    ),
+    "stored_method_of_a_class": Captured(
+        _record("sk") + "class Stored:\n    add = CONFIG_sk.plus",
+        "Stored.add(1)",
+        "Stored.add = Config_sk(n).plus",
+    ),
+    "stored_method_of_a_named_tuple": Captured(
+        "import collections\nclass Sum(collections.namedtuple('Sum', 'a')):\n    def plus(self, b): return self.a + b\n"
+        "sn = types.ModuleType('sn')\nsn.add = Sum(1).plus",
+        "sn.add(1)",
+        "sn.add = Sum(n).plus",
+    ),
+    "stored_method_of_a_constant": Captured(
+        "def summed(a, b): return a + b\nsc = types.ModuleType('sc')\nsc.add = types.MethodType(summed, 1)",
+        "sc.add(1)",
+        "sc.add = types.MethodType(summed, n)",
+    ),
+    "class_method_of_another_class": Captured(
+        "class Own:\n    SIZE = 1\n    @classmethod\n    def size(cls): return cls.SIZE\nOwn.held = Own.size",
+        "Own.held()",
+        "Own.held = type('Other', (Own,), {'SIZE': n}).size",
+    ),
+    "stored_partial": Captured(
+        "import functools\nsp = types.ModuleType('sp')\ndef added_p(a, b): return a + b\n"
+        "sp.add = functools.partial(added_p, 1)",
+        "sp.add(1)",
+        "sp.add = functools.partial(added_p, n)",
+    ),
+    "stored_callable": Captured(
+        "import dataclasses\n@dataclasses.dataclass(frozen=True)\nclass Adds:\n    a: int\n"
+        "    def __call__(self, b): return self.a + b\nso = types.ModuleType('so')\nso.add = Adds(1)",
+        "so.add(1)",
+        "so.add = Adds(n)",
+    ),
+    "stored_static_method": Captured(
+        "import functools\nclass Statics:\n    add = staticmethod(functools.partial(lambda a, b: a + b, 1))",
+        "Statics.add(1)",
+        "Statics.add = staticmethod(functools.partial(Statics.add.func, n))",
+    ),
+    "dict_of_stored_methods": Captured(
+        _record("sd") + "METHODS = {'add': CONFIG_sd.plus}", "METHODS['add'](1)", "METHODS['add'] = Config_sd(n).plus"
+    ),
+    "cell_of_a_stored_method": Captured(
+        _record("se") + "def around_method():\n    held = CONFIG_se.plus\n    def inner(): return held(1)\n"
+        "    return inner\nwith_method = around_method()",
+        "with_method()",
+        "with_method.__closure__[0].cell_contents = Config_se(n).plus",
     ),
     "static_method": Captured(
         _record("sm"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import random
 import subprocess
 import sys
@@ -198,6 +199,23 @@ def test_the_kernel_itself_may_get_other_code_and_other_defaults() -> None:
     kernel.__code__ = define("def filled(y: Mut, a: ct.f32):\n    y.store(a + 0 * y.load())\n").__code__
     assert filled(kernel, a=7.0) == 7.0
     assert early.first().unpartition().to_host_vec().sync_on(stream)[0] == 3.0, "it was made of the code of then"
+
+
+def test_a_kernel_that_becomes_another_shows_the_other_one() -> None:
+    old, new = (
+        ct.entry(define(f"def filled(y: Mut, {name}: ct.f32):\n    'Fill with {name}.'\n    y.store({name})\n"))
+        for name in ("a", "b")
+    )
+    old.become(new)
+    assert old.__doc__ == new.__doc__
+    assert "Fill with b." in (old.__doc__ or "")
+    assert list(inspect.signature(old).parameters) == ["y", "b"]
+    assert (old.__wrapped__, old.__annotations__) == (new.__wrapped__, new.__annotations__)  # type: ignore[attr-defined]
+    assert filled(old, b=3.0) == 3.0
+    old.__code__ = define("def filled(y: Mut, c: ct.f32):\n    y.store(c)\n").__code__
+    assert filled(old, c=4.0) == 4.0
+    assert (old.__doc__ or "").startswith("filled(y: Mut, c: ct.f32)")
+    assert list(inspect.signature(old).parameters) == ["y", "c"]
 
 
 def test_a_helper_is_compiled_as_python_runs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

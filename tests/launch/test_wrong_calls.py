@@ -65,7 +65,9 @@ def test_misspelt_arguments_are_named() -> None:
 
 def test_an_extent_is_explained_where_a_partition_may_name_it() -> None:
     """Not where the word is a part of the kernel's name."""
-    with pytest.raises(GenericsError, match=r"names its extents, scale\(\.\.\.\)\.generics\(L=\.\.\.\) gives them$"):
+    with pytest.raises(
+        GenericsError, match=r"partition\(\('L',\)\), give it by scale\(\.\.\.\)\.generics\(L=\.\.\.\)$"
+    ):
         SCALE(part(), 2.0, L=3)
     partition_rows = kernel("def partition_rows(y: ct.SharedMut):\n    ct.scatter(y, 0, 1.0)\n")
     with pytest.raises(GenericsError, match=r"^partition_rows has no generic 'L'; it has no generics; leave it out$"):
@@ -216,7 +218,7 @@ def test_what_other_decorators_take() -> None:
 def test_extents_that_a_partition_names() -> None:
     plain = kernel("def plain(y: Mut):\n    y.store(y.load() + 1)\n")
     y = api.zeros((8,)).sync()
-    with pytest.raises(GenericsError, match=r"no generic 'BM'.*names its extents, plain\(\.\.\.\)\.generics\(BM="):
+    with pytest.raises(GenericsError, match=r"no generic 'BM'.*names the extent, .*plain\(\.\.\.\)\.generics\(BM="):
         plain(y.mut.partition("BM"), BM=4)
     with pytest.raises(GenericsError, match=r"\.generics\(\*\*{'BM': 4}\), or .* \.generics\(\[{'BM': 4}, \.\.\.\]\)"):
         plain(y.mut.partition("BM")).generics({"BM": 4})  # type: ignore[arg-type]

@@ -49,7 +49,7 @@ class Compaction:
         scalars: scalars that are added to `places` and `constant` for an element's index.
         constant: the constant part of the index.
         limit: the first index past the tensor's elements.
-        places: the number of selected elements up to each, itself included.
+        places: for each element, the number of selected elements up to it, itself included.
         mask: whether each element is selected.
     """
 
@@ -108,18 +108,20 @@ def _scalar(tile: Value, definitions: Definitions) -> Value | None:
 
 
 def _scaled(tile: Value, size: int, definitions: Definitions) -> Value | None:
-    """The index in its own dtype, where a tile is the index times `size`, or None."""
-    op = definitions.get(tile)
-    if isinstance(op, Convert):
-        op = definitions.get(op.x)
+    """The index, before its conversion, of a tile of indices times `size`.
+
+    None for any other tile. The product may be converted, too.
+    """
+    tile = _unconverted(tile, definitions)  # addresses are u64
     if size > 1:
-        if not isinstance(op, Mul):
+        product = definitions.get(tile)
+        if not isinstance(product, Mul):
             return None
-        factor = definitions.get(op.y)
+        factor = definitions.get(product.y)
         if not isinstance(factor, Constant) or factor.value != size:
             return None
-        tile, op = op.x, definitions.get(op.x)
-    return op.x if isinstance(op, Convert) else tile
+        tile = product.x
+    return _unconverted(tile, definitions)
 
 
 def _terms(tile: Value, definitions: Definitions) -> list[tuple[int, Value]]:
@@ -168,7 +170,7 @@ def _limit(mask: Value, counted: Value, index: Value, definitions: Definitions) 
         other, scalar = definitions.get(test.y), _scalar(test.y, definitions)
         if isinstance(test, Ge) and isinstance(other, Constant) and other.value == 0:
             above_zero = True
-        elif isinstance(test, Lt) and scalar is not None and scalar.tile.dtype is i64:
+        elif isinstance(test, Lt) and scalar is not None and scalar.tile.dtype is i64:  # as `StoreCompacted` takes it
             limits.append(scalar)
         else:
             return None
@@ -176,6 +178,7 @@ def _limit(mask: Value, counted: Value, index: Value, definitions: Definitions) 
 
 
 def _unconverted(tile: Value, definitions: Definitions) -> Value:
+    """The operand of the conversion that makes a tile; the tile itself if none does."""
     op = definitions.get(tile)
     return op.x if isinstance(op, Convert) else tile
 
@@ -215,7 +218,7 @@ class Compactions:
         for op, (compaction, early) in self._known.items():
             if early:
                 self._early.setdefault(compaction.places, []).append(op)
-        self._places: dict[StorePointer, int] = {}
+        self._offsets: dict[StorePointer, int] = {}  # in shared memory, in bytes
 
     def lowered(self, op: Op) -> None:
         """Put elements together after a lowered operation, if it counts them."""
@@ -226,9 +229,9 @@ class Compactions:
         """Lower an operation, if it is a store that compacts; return whether it is."""
         if not isinstance(op, StorePointer) or op not in self._known:
             return False
-        if op.ordered:
+        if op.ordered:  # all threads first have to make their earlier accesses
             self._context.builder.add(Barrier())
-        if op not in self._places:
+        if op not in self._offsets:
             self._compact(op)
         compaction, context = self._known[op][0], self._context
         # In the index's own dtype, so that it wraps as the user's does. Places count from 1.
@@ -243,7 +246,7 @@ class Compactions:
             extent=op.value.tile.size,
         )
         context.add(store, threads=context.warps * 32, counts=_counts(context.layouts[op.value]))
-        context.smem.share(store, self._places[op])
+        context.smem.share(store, self._offsets[op])
         return True
 
     def _compact(self, op: StorePointer) -> None:
@@ -255,16 +258,21 @@ class Compactions:
         ]
         # After the elements lie the counts and their total, words of 4 bytes.
         size = room(op.value.tile.dtype, op.value.tile.size) + 4 * (_counts(layout) + 1)
-        self._places[op] = context.smem.reserve(size)
+        self._offsets[op] = context.smem.reserve(size)
         compact = Compact(value=tiles[0], mask=tiles[1])
+        # The memory is this store's own, so only its previous run in a loop may still read it.
         context.add(compact, lanes=context.layout_name(layout), fence=context.loops > 0)
-        context.smem.share(compact, self._places[op])
+        context.smem.share(compact, self._offsets[op])
 
 
 def _in_order(layout: Layout) -> bool:
     """Whether elements lie vector by vector, lane by lane, warp by warp.
 
     The second vectors of all warps follow the first vectors of all warps, and so on.
+
+    False if several threads hold an element, as in a tile smaller than one vector of each thread: with 256 threads,
+    2048 elements of f16, in vectors of 8, may be in order, but 1024 are not. Also False if the layout reaches past the
+    tile's end: `Compact` would count the registers there.
     """
     vector, threads = layout.vector(0), layout.threads
     offsets = [(register % vector) + register // vector * vector * threads for register in range(layout.registers)]
@@ -295,13 +303,13 @@ def _compactions(
 
     With each is also whether its elements are computed ahead of the scan that counts them.
     """
-    places = {op: place for place, op in enumerate(operations)}
+    positions = {op: position for position, op in enumerate(operations)}
     for op in operations:
         for region in op.regions:
             yield from _compactions(region.operations, definitions)
         if isinstance(op, StorePointer) and (compaction := compaction_of(op, definitions)):
-            scan = places.get(definitions[compaction.places])
+            scan = positions.get(definitions[compaction.places])
             # A value that this block does not define is computed ahead of all its operations: -1.
             makers = [definitions.get(tile) for tile in (op.value, compaction.mask)]
-            needed = [-1 if maker is None else places.get(maker, -1) for maker in makers]
+            needed = [-1 if maker is None else positions.get(maker, -1) for maker in makers]
             yield op, (compaction, scan is not None and max(needed) < scan)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from cutile.backend.cuda.intrinsics import compaction
 from cutile.backend.cuda.intrinsics.llvm import I32, I64
 from cutile.backend.cuda.ops.memory import StoreCompacted
 from cutile.backend.gpu.layout import blocked
-from cutile.dtypes import DTypeLike, bool_, f16, f32, i32, i64, u64
+from cutile.dtypes import DTypeLike, bool_, f16, f32, i32, i64, u8, u64
+from cutile.ir import Type
 from cutile.ops.pointer import StorePointer
 from tests.backend.cuda.emulated import Emulated, Vector, scatter
 from tests.backend.cuda.programs import compiled, lowered, written
@@ -30,10 +32,12 @@ STATE = dataclasses.replace(tensor(1, u64), stable=False)
 TYPES = {"y": mut(2048), "x": tensor(1), "limit": scalar(), "state": STATE}
 
 
-def stores(index: str, mask: str = "above", counted: str = "places") -> tuple[int, int]:
+def stores(
+    index: str, mask: str = "above", counted: str = "places", text: str = COMPACTED, types: Mapping[str, Type] = TYPES
+) -> tuple[int, int]:
     """How many stores put elements together, and how many write each by its address."""
-    text = COMPACTED.replace("INDEX", index).replace("MASK", mask).replace("places =", f"{counted} =")
-    operations = list(lowered(written(text, TYPES)).walk())
+    text = text.replace("INDEX", index).replace("MASK", mask).replace("places =", f"{counted} =")
+    operations = list(lowered(written(text, types)).walk())
     compacted, by_address = (sum(isinstance(op, kind) for op in operations) for kind in (StoreCompacted, StorePointer))
     return compacted, by_address
 
@@ -41,6 +45,14 @@ def stores(index: str, mask: str = "above", counted: str = "places") -> tuple[in
 @pytest.mark.parametrize("index", ["before + places - 1", "places + (before - 1)", "places - 1 + before + 3 * before"])
 def test_elements_that_follow_one_another_are_put_together(index: str) -> None:
     assert stores(index) == (1, 0)
+
+
+@pytest.mark.parametrize("dtype", [u8, f16, f32], ids=str)
+@pytest.mark.parametrize("counted", [i32, i64], ids=str)
+def test_elements_of_any_size_are_put_together_at_an_index_of_any_width(dtype: DTypeLike, counted: DTypeLike) -> None:
+    text = COMPACTED.replace("limit: f32", f"limit: {dtype.name}").replace("i32", counted.name)
+    types = TYPES | {"y": mut(8192, dtype=dtype), "x": tensor(1, dtype), "limit": scalar(dtype)}
+    assert stores("before + places - 1", text=text, types=types) == (1, 0)
 
 
 @pytest.mark.parametrize(
@@ -68,14 +80,14 @@ def test_it_spills_nothing(arch: str) -> None:
     assert_clean(compiled(written(text, TYPES | {"y": mut(8192)}), arch, num_worker_warps=8))
 
 
-@pytest.mark.parametrize(("dtype", "counted"), [(f32, i32), (f16, i64)], ids=str)
+@pytest.mark.parametrize(("dtype", "counted"), [(f32, i32), (f16, i64), (u8, i64)], ids=str)
 @pytest.mark.parametrize("shape", [4096, 1024], ids=str)
 @pytest.mark.parametrize(("first", "limit"), [(0, 400), (-5, 400), (7, 40)], ids=str)
 def test_what_is_stored(dtype: DTypeLike, counted: DTypeLike, shape: int, first: int, limit: int) -> None:
     """Nothing outside of [0, limit), and nothing behind the last selected element."""
     layout, size = blocked((shape,), 2, 128 // dtype.bits), dtype.bits // 8
     rng = np.random.default_rng(shape)
-    values, selected = rng.standard_normal(shape).astype(dtype.numpy), rng.random(shape) < 0.4
+    values, selected = rng.uniform(1, 100, shape).astype(dtype.numpy), rng.random(shape) < 0.4
     builder, base = Emulated(layout.threads), 32768
     builder.memory[base - 64 * size :] = 0
     compact = compaction.compact(dtype, layout, offset=64, fence=False)
