@@ -15,7 +15,6 @@ import itertools
 import operator
 import sys
 from collections.abc import Callable
-from decimal import Decimal
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar, cast
 
@@ -335,6 +334,8 @@ def _of_objects(array: Array, dtype: DTypeLike, function: str) -> Array:
         ArgumentTypeError: an element is no real number. NumPy would make NaN of None, and read texts.
         ArgumentError: an integer does not fit.
     """
+    from decimal import Decimal  # imported here: a process that only launches compiled kernels needs no decimals
+
     for number in array.flat:
         if not isinstance(number, Real | Decimal | np.bool_):
             raise ArgumentTypeError(f"{function}: expected real numbers, got {as_text(number)}")
