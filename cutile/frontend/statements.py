@@ -29,7 +29,7 @@ from cutile.ops.arith import And, Not, Or
 
 # `match`: patterns are decided now. Only a scalar is compared with a constant when the kernel runs.
 
-_CLASSES = (bool, int, float, str, tuple)
+_CLASSES = (bool, int, float, str, tuple, list)
 """Python's own classes in patterns; `int(k)` matches what `isinstance(..., int)` accepts."""
 
 
@@ -271,7 +271,7 @@ class _Pattern:
             frame.type_error(
                 f"{describe(kind)} is no class that a kernel can match",
                 pattern.cls,
-                "Match dataclasses, named tuples, or int, float, bool, str and tuple.",
+                "Match dataclasses, named tuples, or int, float, bool, str, tuple and list.",
             )
         owner = subject.kind if isinstance(subject, Record) else type(subject)
         if not issubclass(owner, kind):

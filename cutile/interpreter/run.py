@@ -30,6 +30,7 @@ from cutile.frontend.source import FunctionSource, compiled_as
 from cutile.frontend.statements import execute
 from cutile.interpreter.live import (
     COMPARISONS,
+    KINDS,
     Array,
     EagerBuilder,
     EagerValue,
@@ -247,7 +248,8 @@ class LiveCopies:
 _IS, _IS_NOT, _TRUE, _FALSE = "is", "is not", "case True", "case False"
 _CHAIN = "a < b < c"
 _IDENTITIES: dict[str, Any] = {_IS: is_same, _IS_NOT: is_other, _TRUE: IsTrue, _FALSE: IsFalse, _CHAIN: chained}
-_IS_OP, _COPY, _COMPARE_OP = (dis.opmap[name] for name in ("IS_OP", "COPY", "COMPARE_OP"))
+_IDENTITIES |= {f"case {name}()": kind for name, kind in KINDS.items()}
+_IS_OP, _COPY, _COMPARE_OP, _MATCH_CLASS = (dis.opmap[name] for name in ("IS_OP", "COPY", "COMPARE_OP", "MATCH_CLASS"))
 
 # By function: its code, and the code for interpretation that was made of it. The first one shows whether
 # `function.__code__` has been assigned since.
@@ -257,7 +259,8 @@ _live_codes: weakref.WeakKeyDictionary[Any, tuple[types.CodeType, types.CodeType
 def _live_code(function: Any, source: FunctionSource | None) -> types.CodeType:
     """A function's code, with calls of `_IDENTITIES` in place of syntax.
 
-    A class cannot define `is`, `case True:` and `case False:`: Python compares objects. Nor `a < b < c`: Python asks
+    A class cannot define `is`, `case True:` and `case False:`: Python compares objects. Nor `case int():` of a scalar:
+    Python looks at the object's class. Nor `a < b < c`: Python asks
     the first comparison for its truth.
     """
     code: types.CodeType = function.__code__
@@ -271,7 +274,7 @@ def _has_identities(code: types.CodeType) -> bool:
     inner_codes = (each for each in code.co_consts if isinstance(each, types.CodeType))
     opcodes = code.co_code[::2]  # an instruction has two bytes, of which the first is its opcode
     # A chain of comparisons copies its middle operand, for the second comparison, just before the first one.
-    is_affected = _IS_OP in opcodes or bytes((_COPY, _COMPARE_OP)) in opcodes
+    is_affected = _IS_OP in opcodes or _MATCH_CLASS in opcodes or bytes((_COPY, _COMPARE_OP)) in opcodes
     return is_affected or any(map(_has_identities, inner_codes))
 
 
@@ -286,7 +289,7 @@ def _without_identities(function: Any, source: FunctionSource | None) -> types.C
 
 
 class _Identities(ast.NodeTransformer):
-    """Replaces `is`, `case True:`, `case False:` and chains of comparisons.
+    """Replaces `is`, `case True:`, `case False:`, `case int():` and chains of comparisons.
 
     `is None` and `is not None` stay: no tile is None.
 
@@ -320,6 +323,13 @@ class _Identities(ast.NodeTransformer):
             arguments += [ast.Constant(type(op).__name__), ast.Lambda(nothing, right)]
         call = ast.copy_location(ast.Call(ast.Name(_CHAIN, ast.Load()), arguments, []), node)
         return ast.fix_missing_locations(call)
+
+    def visit_MatchClass(self, node: ast.MatchClass) -> ast.pattern:
+        self.generic_visit(node)
+        if isinstance(node.cls, ast.Name) and node.cls.id in KINDS:
+            self.count += 1
+            node.cls.id = f"case {node.cls.id}()"
+        return node
 
     def visit_MatchSingleton(self, node: ast.MatchSingleton) -> ast.pattern:
         if node.value is None:

@@ -36,7 +36,7 @@ from cutile.frontend.registry import BUILTINS
 from cutile.frontend.source import column_of
 from cutile.frontend.statements import is_singleton
 from cutile.frontend.values import Method, Range, describe
-from cutile.interpreter.live import EagerBuilder, EagerValue, to_live, to_meaning
+from cutile.interpreter.live import EagerBuilder, EagerValue, LiveObject, LiveTile, to_live, to_meaning
 from cutile.ir import TileType, Value
 from cutile.language.variable import DeviceVariable
 
@@ -187,6 +187,12 @@ class Session:
         with self._here() as frame:
             return self.truth(is_singleton(frame, value, constant, _NOWHERE))
 
+    def is_instance(self, value: Any, kind: Any) -> bool:
+        """`isinstance(value, kind)`, which the front end decides for objects of the language."""
+        if isinstance(value, LiveTile | LiveObject):
+            return self.call_value(isinstance, (value, _of_python(kind)), {})
+        return isinstance(value, _of_python(kind))
+
     def iterate(self, meaning: Any) -> Iterator[Any]:
         """The live values of the variable of a `for` loop over `meaning`."""
         if not isinstance(meaning, Range):
@@ -211,14 +217,15 @@ class Session:
     def builtins(self) -> dict[str, Callable[..., Any]]:
         """Python's functions with another meaning on tiles, such as `min` and `max`.
 
-        Of Python's classes only `range` is replaced: `isinstance(x, int)` needs the class itself.
+        Of Python's classes only `range` is replaced: others stand in annotations and in unions such as `int | float`.
         """
-        return {
+        functions = {
             function.__name__: self._builtin(function)
             for function in BUILTINS
             if getattr(function, "__module__", "") == "builtins" and function is not print
             if function is range or not isinstance(function, type)
         }
+        return {**functions, "isinstance": self.is_instance}
 
     def _builtin(self, function: Any) -> Callable[..., Any]:
         def either(*args: Any, **kwargs: Any) -> Any:
@@ -231,6 +238,13 @@ class Session:
         either.__name__ = function.__name__
         either.of_python = function  # type: ignore[attr-defined]  # where a kernel passes it on, as to `reduce`
         return either
+
+
+def _of_python(kind: Any) -> Any:
+    """The classes of `isinstance`, with `range` itself in place of its replacement."""
+    if isinstance(kind, tuple):
+        return tuple(_of_python(each) for each in kind)  # pyright: ignore[reportUnknownVariableType]
+    return getattr(kind, "of_python", kind)
 
 
 def _bounds(meaning: Range) -> tuple[Any, Any, Any]:
