@@ -22,17 +22,17 @@ from cutile.frontend.plain_numbers import adapted, computed, dtype_of_weak, inte
 from cutile.frontend.registry import METHODS, OPERATIONS
 from cutile.frontend.structure import (
     OWN_PREFIXES,
-    children,
     compared_items,
     define_operator,
     has_own_truth,
-    kind_of,
     leaves,
+    may_be_equal,
     own_equality,
     own_method,
     own_operator,
 )
 from cutile.frontend.values import (
+    ListItems,
     MappedRef,
     MutRef,
     PartitionRef,
@@ -500,10 +500,11 @@ _ITEM_COMPARISONS = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 
 
 def _compared_here(value: Any) -> bool:
-    """Whether a value holds tiles or dataclasses, which Python does not compare."""
-    items = children(value)
+    """Whether Python does not compare a value: it holds tiles, or the front end has it in place of Python's object."""
+    items = compared_items(value)
     return items is not None and (
-        isinstance(value, Record) or any(is_tile(plain(item)) or _compared_here(item) for item in items)
+        isinstance(value, Record | Table | ListItems)
+        or any(is_tile(plain(item)) or _compared_here(item) for item in items)
     )
 
 
@@ -537,10 +538,7 @@ def _equal(frame: Frame, left: Any, right: Any) -> Any:
                 remedy="Compare its items one by one: a tile's comparison has a bool for each element.",
             )
         return result
-    same_kind = isinstance(left, tuple) == isinstance(right, tuple) and (
-        isinstance(left, tuple) or kind_of(left) is kind_of(right)
-    )
-    if not same_kind or len(x) != len(y):
+    if not may_be_equal(left, right) or len(x) != len(y):
         return False
     result: Any = True
     for one, two in zip(x, y, strict=True):
