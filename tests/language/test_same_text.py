@@ -201,10 +201,10 @@ REFUSED = {
     "a = [n]\n    b = [2]\n    c = a if n > 0 else b\n    c += [2]\n    return len(a)": "not the only name",
     "a, *b = (n, 1)\n    c = b\n    b += [2]\n    return len(c)": "not the only name of this list",
     "match (n, 1):\n        case (_, *b):\n            c = b\n    b += [2]\n    return len(c)": "not the only name",
-    "a = [n]\n    f = lambda *ts: ts\n    b = f(a)\n    a += [2]\n    return len(b[0])": "not the only name of this list",
+    "a = [n]\n    f = lambda *ts: ts\n    b = f(a)\n    a += [2]\n    return len(b[0])": "not the only name",
     "a = [n]\n    f = lambda **ts: ts\n    b = f(q=a)\n    a += [2]\n    return len(b['q'])": "not the only name",
-    "f = lambda *ts: ts\n    b = f([n])\n    a = b[0]\n    a += [2]\n    return len(b[0])": "not the only name of this list",
-    "def f(a=[n]):\n        a += [2]\n        return len(a)\n    return f() * 10 + f()": "not the only name of this list",
+    "f = lambda *ts: ts\n    b = f([n])\n    a = b[0]\n    a += [2]\n    return len(b[0])": "not the only name",
+    "def f(a=[n]):\n        a += [2]\n        return len(a)\n    return f() * 10 + f()": "not the only name",
     # iterators that were gone through
     "z = zip((1, 2), (n, 4))\n    if n > 0:\n        n = 2\n    return len(list(z)) + len(list(z))": "gone through",
     "z = zip((1, 2), (n, 4))\n    return len(list(z)) * 10 + len(list(z))": "gone through in line 3",
