@@ -47,6 +47,7 @@ from cutile.frontend.values import (
     meeting,
     noun,
     plain,
+    shift_for_power,
     to_tile,
 )
 from cutile.ir import Constant, Op, Value, remedy
@@ -333,7 +334,8 @@ def _power(frame: Frame, base: Any, exponent: Any) -> Any:
             frame.type_error(
                 f"**: the exponent of integers must be a constant from 1 to {MAX_UNROLLED_POWER}, "
                 f"got {describe(exponent)}",
-                remedy=f"Convert to floats first: {_first_converted('f32', base, exponent)}, or multiply in a loop.",
+                remedy=shift_for_power(base, exponent)
+                or f"Convert to floats first: {_first_converted('f32', base, exponent)}, or multiply in a loop.",
             )
         return frame.emit(math.Pow(x=x, y=y))
     result = None
