@@ -326,6 +326,13 @@ KINDS = {each.__name__: _Kind(each.__name__, (int,), {"python": each}) for each 
 """`case KINDS["int"]():` in place of `case int():`, for the classes that scalars may have."""
 
 
+def holds(condition: Any) -> Any:
+    """The condition of `assert`, which of a tile asks whether every element is true."""
+    if isinstance(condition, LiveTile) and not condition._meaning.tile.is_scalar:  # pyright: ignore[reportPrivateUsage]
+        return bool(condition.array.all())
+    return condition
+
+
 def is_same(left: Any, right: Any) -> bool:
     """`left is right`, which the front end refuses for tiles."""
     return _identity(ast.Is, left, right)

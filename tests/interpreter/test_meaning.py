@@ -131,6 +131,23 @@ def k(out: Mut, x: Tensor):
         assert y.tolist() == [66 + 11000 + 400000]
 
 
+@pytest.mark.parametrize("backend", ["interpret", "reference"])
+def test_an_assertion_of_a_tile_is_of_every_element(backend: str) -> None:
+    text = """
+def k(y: Mut, x: Tensor, n: i32):
+    t = ct.load_tile_like(x, y)
+    assert 0 <= t < 9
+    assert 0 < n < 9
+    assert t.reshape((2, 2)) < n, "too large"
+    y.store(t)
+"""
+    y = np.zeros(4, np.int32)
+    launch(kernel(text), (y, (4,)), np.arange(4, dtype=np.int32), 4, backend=backend)
+    assert y.tolist() == [0, 1, 2, 3]
+    with pytest.raises(AssertionError, match="too large"):
+        launch(kernel(text), (y, (4,)), np.arange(4, dtype=np.int32), 3, backend=backend)
+
+
 INSTANCES = {
     "x.shape[0]": "int int|float (str,(int,float)) i32 (int,i32) ct.Tile object int()",
     "x.shape[0] / 2": "float int|float (str,(int,float)) ct.Tile object float()",
