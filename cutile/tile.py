@@ -63,7 +63,8 @@ class Tile:
         ...     y.store(t + t)
     """
 
-    __class_getitem__ = classmethod(types.GenericAlias)  # `Tile[f32, 4]`, in the annotations of helpers
+    def __class_getitem__(cls, facts: Any) -> Any:
+        return types.GenericAlias(cls, facts)  # `Tile[f32, 4]`, in the annotations of helpers
 
     @property
     def dtype(self) -> Any:

@@ -247,7 +247,7 @@ def _classes(frame: Frame, kind: Any) -> Iterator[type]:
 
 
 def _class_of_number(frame: Frame, x: Value) -> type:
-    """Python's class of a scalar without a dtype of the author's; `object` for other tiles.
+    """Python's class of a plain number or a truth value; `object` for other tiles.
 
     A truth value is a bool, whether it is compared or passed: there is no other dtype of truth values.
     """

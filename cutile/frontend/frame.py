@@ -345,7 +345,9 @@ class Frame:
 
     @contextmanager
     def errors_at(self, name: str, places: Mapping[str, ast.AST] | None = None) -> Generator[None]:
-        """Give errors of a `with` block the place where a variable is assigned; operations keep theirs.
+        """Give errors of a `with` block the place where a variable is assigned.
+
+        Operations keep their places, unlike in a block of `at`.
 
         Args:
             name: the variable.

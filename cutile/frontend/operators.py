@@ -502,7 +502,7 @@ _ITEM_COMPARISONS = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 
 
 def _compared_here(value: Any) -> bool:
-    """Whether Python does not compare a value: it holds tiles, or the front end has it in place of Python's object."""
+    """Whether a value holds tiles, or is the front end's in place of Python's."""
     items = compared_items(value)
     return items is not None and (
         isinstance(value, Record | Table | ListItems)

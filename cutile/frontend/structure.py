@@ -229,7 +229,7 @@ def define_operator(kind: type[ast.AST], value: Record) -> str:
 
 
 def compared_items(value: Any) -> tuple[Any, ...] | None:
-    """`children`, and the values of a dict; for a dataclass, without the fields that `==` leaves out."""
+    """`children` and a dict's values, without the fields that `==` leaves out."""
     if isinstance(value, Table):
         return tuple(value.items[key] for key in sorted(value.items, key=_order))
     if not isinstance(value, Record):
@@ -242,12 +242,12 @@ def compared_items(value: Any) -> tuple[Any, ...] | None:
 
 
 def _order(key: Any) -> tuple[bool, Any]:
-    """An order of a dict's keys, which are numbers and strings: equal keys have equal places."""
+    """The place of a dict's key, a number or a string, among the others."""
     return isinstance(key, str), key
 
 
 def may_be_equal(left: Any, right: Any) -> bool:
-    """Whether two values with items are of kinds that may be equal; of dicts, whether their keys are."""
+    """Whether two values with items are of one kind; of dicts, have equal keys."""
     if isinstance(left, Table) and isinstance(right, Table):
         return left.items.keys() == right.items.keys()
     kinds = [

@@ -255,8 +255,8 @@ _IDENTITIES: dict[str, Any] = {
     _FALSE: IsFalse,
     _CHAIN: chained,
     _ASSERT: holds,
+    **{f"case {name}()": kind for name, kind in KINDS.items()},
 }
-_IDENTITIES |= {f"case {name}()": kind for name, kind in KINDS.items()}
 _IS_OP, _COPY, _COMPARE_OP, _MATCH_CLASS = (dis.opmap[name] for name in ("IS_OP", "COPY", "COMPARE_OP", "MATCH_CLASS"))
 _LOAD_ERROR = dis.opmap.get("LOAD_ASSERTION_ERROR") or dis.opmap["LOAD_COMMON_CONSTANT"]  # the latter since Python 3.14
 
@@ -300,7 +300,9 @@ def _without_identities(function: Any, source: FunctionSource | None) -> types.C
 
 
 class _Identities(ast.NodeTransformer):
-    """Replaces `is`, `case True:`, `case False:`, `case int():`, `assert` and chains of comparisons.
+    """Replaces syntax whose meaning a class cannot define.
+
+    That are `is`, `case True:`, `case False:`, `case int():`, `assert` and chains of comparisons.
 
     `is None` and `is not None` stay: no tile is None.
 

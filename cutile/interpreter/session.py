@@ -56,7 +56,11 @@ def is_constant_range(depth: int) -> bool:
 
 
 def is_pattern(depth: int) -> bool:
-    """Whether a comparison is that of `case value:`; `depth` as for `is_constant_range`."""
+    """Whether a comparison is that of `case value:`.
+
+    Args:
+        depth: as for `is_constant_range`.
+    """
     return _is_among(_patterns, depth + 1)
 
 
@@ -211,7 +215,7 @@ class Session:
             return self.truth(is_singleton(frame, value, constant, _NOWHERE))
 
     def is_instance(self, value: Any, kind: Any) -> bool:
-        """`isinstance(value, kind)`, which the front end decides for objects of the language."""
+        """`isinstance(value, kind)`; of a live object, the front end decides."""
         if isinstance(value, LiveTile | LiveObject):
             return self.call_value(isinstance, (value, _of_python(kind)), {})
         return isinstance(value, _of_python(kind))
@@ -264,7 +268,7 @@ class Session:
 
 
 def _never_equal(left: Any, right: Any) -> bool:
-    """Whether no value of `left`, which a pattern compares with `right`, is equal to it."""
+    """Whether `left` differs from the value of a pattern, whatever it holds."""
     if isinstance(left, EagerValue) and isinstance(left.type, TileType):
         return left.tile.is_scalar and not operators.is_tile_or_number(right)
     return True  # a tensor, a partition or the like
