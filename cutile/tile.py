@@ -7,6 +7,7 @@ means: `//` and `%` floor, `!=` is true for NaN, axes of size 1 broadcast.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from types import EllipsisType
@@ -61,6 +62,9 @@ class Tile:
         ...     t = y.load()          # a Tile
         ...     y.store(t + t)
     """
+
+    def __class_getitem__(cls, facts: Any) -> Any:
+        return types.GenericAlias(cls, facts)  # `Tile[f32, 4]`, in the annotations of helpers
 
     @property
     def dtype(self) -> Any:

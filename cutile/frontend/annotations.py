@@ -22,7 +22,7 @@ from cutile.errors import KernelError, KernelNameError, KernelSyntaxError, Kerne
 from cutile.frontend.captures import MISSING, lookup
 from cutile.frontend.parameters import Declared, Extent, Fixed, Generic, Group, Maybe, NamedExtent, Parameter
 from cutile.frontend.structure import field_names
-from cutile.language import Const, Dyn, MappedPartitionMut, Mut, Ptr, Shape, SharedMut, Tensor
+from cutile.language import Const, Dyn, MappedPartitionMut, Mut, Partition, Ptr, Shape, SharedMut, Tensor
 
 _WORDS = "Expected Mut, SharedMut, Tensor, Ptr, or a dtype such as f32; tuples, named tuples and dataclasses of them."
 _IMPORTED = (
@@ -384,6 +384,11 @@ class Annotations:
             return "It annotates generics: put the parameter after `*`, and give it by name or with .generics([...])."
         if getattr(annotation, "__name__", "") == "constexpr":
             return "A constant is a generic: `*, BLOCK: Const` behind the other parameters, given by name."
+        if isinstance(annotation, type) and issubclass(annotation, Partition):
+            return (
+                "A kernel cuts what it reads: annotate a Tensor, and write x.partition(shape) in the kernel. It writes "
+                "to a Mut, which is launched with y.partition(shape)."
+            )
         scalars: dict[object, str] = {int: "i32 or i64", float: "f32 or f64", bool: "bool_"}
         if annotation in scalars:
             return f"{_WORDS} For a scalar say how many bits it has: {scalars[annotation]}." + (

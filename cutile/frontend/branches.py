@@ -228,7 +228,8 @@ class _Merge:
                     if value is None:
                         value = self.frame.emit(zeros(common))
                     else:
-                        value = materialize(self.frame, value, common.dtype, common.shape)
+                        with self.frame.errors_at(name, side.places):
+                            value = materialize(self.frame, value, common.dtype, common.shape)
             side.yields.append(value)
         self.phis.append((common, "" if name in (_VALUE, RETURNED) else name, (x, y)))
         return _Phi(len(self.phis) - 1)

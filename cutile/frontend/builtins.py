@@ -9,7 +9,7 @@ import ast
 import functools
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, get_args
 
 from cutile.dtypes import bool_, i32
@@ -34,9 +34,12 @@ from cutile.frontend.plain_numbers import (
 from cutile.frontend.registry import BUILTINS, FOLDED, Handler, operation
 from cutile.frontend.structure import gone_through, iterator, own_method
 from cutile.frontend.values import (
+    IteratorItems,
     ListItems,
     MappedRef,
     MutRef,
+    PartitionIndex,
+    PartitionRef,
     PointerRef,
     Range,
     Record,
@@ -49,9 +52,11 @@ from cutile.frontend.values import (
     items_of,
     noun,
 )
-from cutile.ir import TileType
+from cutile.ir import TileType, Value
 from cutile.language import MappedPartitionMut, Mut, Ptr, SharedMut, Tensor
+from cutile.language.mapped import PartitionIndex as MintedIndex
 from cutile.language.markers import Latency
+from cutile.language.partition import Partition, PartitionMut
 from cutile.ops import arith
 from cutile.ops.arith import And, Or
 from cutile.ops.cast import Convert
@@ -67,7 +72,7 @@ def _tuple(frame: Frame, items: Any = ()) -> Any:
 
 
 def _list(frame: Frame, items: Any = ()) -> Any:
-    return ListItems(_items(frame, items, "list()"))  # a tuple, since nothing in a kernel changes
+    return ListItems(_items(frame, items, "list()"))
 
 
 def _enumerate(frame: Frame, items: Any, start: Any = 0) -> Any:
@@ -194,7 +199,7 @@ def _sorted(frame: Frame, items: Any, reverse: Any = False) -> Any:
                 f"sorted: expected numbers that are known when the kernel is compiled, got {describe(item)}",
                 remedy="Order tiles and scalars with ct.min_tile and ct.max_tile.",
             )
-    return tuple(sorted(values, reverse=_decided(frame, reverse, "sorted: reverse")))
+    return ListItems(sorted(values, reverse=_decided(frame, reverse, "sorted: reverse")))
 
 
 def _str(frame: Frame, x: Any = "") -> Any:
@@ -211,21 +216,50 @@ def _bool(frame: Frame, x: Any = False) -> Any:
 
 
 def _isinstance(frame: Frame, x: Any, kind: Any) -> Any:
-    kinds = items_of(kind) if isinstance(kind, tuple) else get_args(kind) or (kind,)  # of `int | float`, its sides
-    for each in kinds:
-        if not isinstance(each, type):
-            frame.type_error(f"isinstance: expected a class, got {describe(each)}", remedy="Such as tuple or ct.f32.")
+    kinds = tuple(_classes(frame, kind))
+    if is_tile(x):
+        own = _class_of_number(frame, x)
+        return any(each is x.tile.dtype or each.__name__ == "Tile" or issubclass(own, each) for each in kinds)
     if isinstance(x, Record):
         return issubclass(x.kind, kinds)
-    if is_tile(x):
-        number: Any = (int if is_whole(frame, x) else float) if x.tile.is_scalar and is_weak(frame, x) else None
-        return any(kind in (x.tile.dtype, number) or kind.__name__ == "Tile" for kind in kinds)
+    python = next((each for ours, each in _OF_PYTHON if isinstance(x, ours)), None)
+    if python is not None:
+        return issubclass(python, kinds)
     annotation = next((each for ours, each in _ANNOTATIONS if isinstance(x, ours)), None)
+    if isinstance(x, PartitionRef) and x.writes:
+        annotation = PartitionMut
     if annotation is None:
         return isinstance(x, kinds)
-    # A kernel may name `ct.Tensor`, the class of callers' tensors. It is a subclass of the one in annotations.
-    return any(issubclass(annotation, each) or issubclass(each, annotation) for each in kinds)
+    # A kernel may name the classes of callers, `ct.Tensor` and `ct.Partition`, which have the annotations' names.
+    names = {each.__name__ for each in annotation.__mro__}
+    return any(issubclass(annotation, each) or each.__name__ in names for each in kinds)
 
+
+def _classes(frame: Frame, kind: Any) -> Iterator[type]:
+    """The classes of `int`, of `int | float` and of tuples of both."""
+    if isinstance(kind, type):
+        yield kind
+    elif sides := items_of(kind) if isinstance(kind, tuple) else get_args(kind):
+        for side in sides:
+            yield from _classes(frame, side)
+    elif kind != ():
+        frame.type_error(f"isinstance: expected a class, got {describe(kind)}", remedy="Such as tuple or ct.f32.")
+
+
+def _class_of_number(frame: Frame, x: Value) -> type:
+    """Python's class of a plain number or a truth value; `object` for other tiles.
+
+    A truth value is a bool, whether it is compared or passed: there is no other dtype of truth values.
+    """
+    if not x.tile.is_scalar:
+        return object
+    if x.tile.dtype.is_bool:
+        return bool
+    return object if not is_weak(frame, x) else int if is_whole(frame, x) else float
+
+
+_OF_PYTHON = ((ListItems, list), (IteratorItems, Iterator), (Table, dict), (Range, range))
+"""Python's class of each value that the front end has in place of an object of that class."""
 
 _ANNOTATIONS = (
     (SharedRef, SharedMut),
@@ -233,8 +267,12 @@ _ANNOTATIONS = (
     (MutRef, Mut),
     (MappedRef, MappedPartitionMut),
     (PointerRef, Ptr),
+    (PartitionIndex, MintedIndex),
+    (PartitionRef, Partition),
 )
-"""The annotation of each kind of parameter in memory. A `SharedRef` is also a `TensorRef`, so it comes first."""
+"""The annotation of each kind of value in memory, and of an index into it.
+
+A `SharedRef` is also a `TensorRef`, so it comes first."""
 
 
 def _round(frame: Frame, x: Any, digits: Any = None) -> Any:

@@ -95,7 +95,8 @@ def _tuple(frame: Frame, node: ast.Tuple | ast.List) -> Any:
 def _binary(frame: Frame, node: ast.BinOp) -> Any:
     left, right = evaluate(frame, node.left), evaluate(frame, node.right)
     value = operators.binary(frame, type(node.op), left, right)
-    return ListItems(items_of(value)) if isinstance(left, ListItems) and isinstance(value, tuple) else value
+    is_list = isinstance(left, ListItems) or isinstance(right, ListItems)  # `2 * [n]` is one, too
+    return ListItems(items_of(value)) if is_list and isinstance(value, tuple) else value
 
 
 def _unary(frame: Frame, node: ast.UnaryOp) -> Any:
@@ -222,7 +223,8 @@ def _subscript(frame: Frame, node: ast.Subscript) -> Any:
             if is_tile(index) and (tensor := one_of(frame, items, index)) is not None:
                 return tensor
             return _at(frame, items, index, "tuple", node.slice)
-        return _item(frame, items, "tuple", node.slice)
+        part = _item(frame, items, "tuple", node.slice)
+        return ListItems(part) if isinstance(owner, ListItems) else part
     frame.type_error(f"{describe(owner)} cannot be indexed with []", node, _in_place_of_brackets(owner))
 
 

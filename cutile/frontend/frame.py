@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn, TypeGuard
@@ -342,6 +342,24 @@ class Frame:
             raise type(error)(error.message, self.locate(node), error.remedy, error.places) from None
         finally:
             self.builder.location, self.node = before, outer
+
+    @contextmanager
+    def errors_at(self, name: str, places: Mapping[str, ast.AST] | None = None) -> Generator[None]:
+        """Give errors of a `with` block the place where a variable is assigned.
+
+        Operations keep their places, unlike in a block of `at`.
+
+        Args:
+            name: the variable.
+            places: the assignments by variable; None for those of the frame.
+        """
+        try:
+            yield
+        except KernelError as error:
+            node = (self.places if places is None else places).get(name)
+            if error.location is not None or node is None:
+                raise
+            raise type(error)(error.message, self.locate(node), error.remedy, error.places) from None
 
     @contextmanager
     def dynamic(self) -> Generator[None]:

@@ -223,14 +223,18 @@ def _bind(
         frame.type_error(
             f"{name}(): {error}", node, f"It takes {signature.replace(return_annotation=inspect.Signature.empty)}."
         )
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            keywords = variables[parameter.name] = Keywords(variables.get(parameter.name, {}))
+            hold_items(keywords.items.values(), keywords)
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            items = variables.setdefault(parameter.name, ())
+            hold_items(items, items)
+        elif parameter.name not in variables:
+            variables[parameter.name] = default(parameter)
     for name, value in variables.items():
         if isinstance(value, ListItems):
             value.holders.add((id(variables), name))
-    for parameter in signature.parameters.values():
-        if parameter.kind is parameter.VAR_KEYWORD:
-            variables[parameter.name] = Keywords(variables.get(parameter.name, {}))
-        elif parameter.name not in variables:
-            variables[parameter.name] = () if parameter.kind is parameter.VAR_POSITIONAL else default(parameter)
     return variables
 
 

@@ -154,7 +154,8 @@ class Loop:
             if leaf.initial is None:  # never read: the variable has no value in the first iteration (`bind`)
                 initial.append(self.frame.emit(zeros(common)))
             else:
-                initial.append(materialize(self.frame, leaf.initial, common.dtype, common.shape))
+                with self.frame.errors_at(leaf.name):
+                    initial.append(materialize(self.frame, leaf.initial, common.dtype, common.shape))
         return initial
 
     def _initial_parts(self) -> dict[Any, Value]:
@@ -352,14 +353,15 @@ class Loop:
         type = leaf.settled
         # A weak integer is an i32 or i64 in the IR, and converts to the leaf's type if that is one of them.
         whole = type in WHOLE and is_whole(self.frame, new)
-        if whole and leaf.weak and not interval_of(self.frame, new).fits(type.dtype):
+        if whole and leaf.weak and type.dtype is not i64 and not interval_of(self.frame, new).fits(type.dtype):
             leaf.type = TileType(i64)  # an i32 may not hold the number
             return None
         new = adapted(self.frame, new, type.dtype) if whole else new
         if is_number(new):
             becomes_float = isinstance(new, float) and type.dtype.is_integer and not leaf.fixed
             if not becomes_float:
-                return materialize(self.frame, new, type.dtype, type.shape)
+                with self.frame.errors_at(name):
+                    return materialize(self.frame, new, type.dtype, type.shape)
             leaf.type = TileType(operators.default_dtype(new), type.shape)
         elif not is_tile(new) or (leaf.doubted and new.tile.dtype.is_integer):
             self._drop_or_report_type(name, f"it is {describe(old)} before, {describe(new)} at the end of the body")
@@ -434,8 +436,7 @@ class Loop:
         Returns:
             The operation; None if the user's errors in it were reported.
         """
-        block = self.frame.builder.current
-        report = self.frame.report
+        block, report = self.frame.builder.current, self.frame.report
         attempts = 0
         while attempts < MAX_ATTEMPTS + len(self.dropped) + len(self.carried):  # each may drop or change one variable
             attempts += 1

@@ -22,17 +22,17 @@ from cutile.frontend.plain_numbers import adapted, computed, dtype_of_weak, inte
 from cutile.frontend.registry import METHODS, OPERATIONS
 from cutile.frontend.structure import (
     OWN_PREFIXES,
-    children,
     compared_items,
     define_operator,
     has_own_truth,
-    kind_of,
     leaves,
+    may_be_equal,
     own_equality,
     own_method,
     own_operator,
 )
 from cutile.frontend.values import (
+    ListItems,
     MappedRef,
     MutRef,
     PartitionRef,
@@ -47,6 +47,7 @@ from cutile.frontend.values import (
     meeting,
     noun,
     plain,
+    shift_for_power,
     to_tile,
 )
 from cutile.ir import Constant, Op, Value, remedy
@@ -333,7 +334,8 @@ def _power(frame: Frame, base: Any, exponent: Any) -> Any:
             frame.type_error(
                 f"**: the exponent of integers must be a constant from 1 to {MAX_UNROLLED_POWER}, "
                 f"got {describe(exponent)}",
-                remedy=f"Convert to floats first: {_first_converted('f32', base, exponent)}, or multiply in a loop.",
+                remedy=shift_for_power(base, exponent)
+                or f"Convert to floats first: {_first_converted('f32', base, exponent)}, or multiply in a loop.",
             )
         return frame.emit(math.Pow(x=x, y=y))
     result = None
@@ -500,10 +502,11 @@ _ITEM_COMPARISONS = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 
 
 def _compared_here(value: Any) -> bool:
-    """Whether a value holds tiles or dataclasses, which Python does not compare."""
-    items = children(value)
+    """Whether a value holds tiles, or is the front end's in place of Python's."""
+    items = compared_items(value)
     return items is not None and (
-        isinstance(value, Record) or any(is_tile(plain(item)) or _compared_here(item) for item in items)
+        isinstance(value, Record | Table | ListItems)
+        or any(is_tile(plain(item)) or _compared_here(item) for item in items)
     )
 
 
@@ -537,10 +540,7 @@ def _equal(frame: Frame, left: Any, right: Any) -> Any:
                 remedy="Compare its items one by one: a tile's comparison has a bool for each element.",
             )
         return result
-    same_kind = isinstance(left, tuple) == isinstance(right, tuple) and (
-        isinstance(left, tuple) or kind_of(left) is kind_of(right)
-    )
-    if not same_kind or len(x) != len(y):
+    if not may_be_equal(left, right) or len(x) != len(y):
         return False
     result: Any = True
     for one, two in zip(x, y, strict=True):

@@ -22,14 +22,14 @@ from cutile.frontend.logic import changed, conjunction, is_cheap, settled
 from cutile.frontend.operators import truth
 from cutile.frontend.registry import FOLDED
 from cutile.frontend.simple_statements import assign, break_statement, continue_statement, refuse, return_statement
-from cutile.frontend.structure import children, field_names, own_in_place
+from cutile.frontend.structure import children, compared_items, field_names, own_in_place
 from cutile.frontend.values import FAULTY, ListItems, MutRef, Record, Table, describe, is_tile, items_of, plain
 from cutile.ir import Value
 from cutile.ops.arith import And, Not, Or
 
 # `match`: patterns are decided now. Only a scalar is compared with a constant when the kernel runs.
 
-_CLASSES = (bool, int, float, str, tuple)
+_CLASSES = (bool, int, float, str, tuple, list)
 """Python's own classes in patterns; `int(k)` matches what `isinstance(..., int)` accepts."""
 
 
@@ -204,13 +204,13 @@ class _Pattern:
 
     def _equals(self, pattern: ast.MatchValue, subject: Any) -> Any:
         frame = self.frame
-        value = frame.evaluate(pattern.value)
+        value, subject = plain(frame.evaluate(pattern.value)), plain(subject)
         if is_tile(subject):
             _require_scalar(frame, subject, pattern)
-            if value is None or isinstance(value, str | tuple):
+            if not operators.is_tile_or_number(value):
                 return False
             return operators.comparison(frame, ast.Eq, subject, value)
-        if children(subject) is not None:
+        if compared_items(subject) is not None:
             return operators.comparison(frame, ast.Eq, subject, value)
         return not is_tile(value) and bool(subject == value)
 
@@ -271,7 +271,7 @@ class _Pattern:
             frame.type_error(
                 f"{describe(kind)} is no class that a kernel can match",
                 pattern.cls,
-                "Match dataclasses, named tuples, or int, float, bool, str and tuple.",
+                "Match dataclasses, named tuples, or int, float, bool, str, tuple and list.",
             )
         owner = subject.kind if isinstance(subject, Record) else type(subject)
         if not issubclass(owner, kind):

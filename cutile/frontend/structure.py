@@ -22,6 +22,7 @@ from cutile.frontend.values import (
     Method,
     PointerRef,
     Record,
+    Table,
     TensorParts,
     describe,
     hold_items,
@@ -228,7 +229,9 @@ def define_operator(kind: type[ast.AST], value: Record) -> str:
 
 
 def compared_items(value: Any) -> tuple[Any, ...] | None:
-    """`children`; for a dataclass, without the fields that `==` leaves out."""
+    """`children` and a dict's values, without the fields that `==` leaves out."""
+    if isinstance(value, Table):
+        return tuple(value.items[key] for key in sorted(value.items, key=_order))
     if not isinstance(value, Record):
         return children(value)
     # A class with eq=False has the `__eq__` of the class that it derives from, with that class's fields.
@@ -236,6 +239,22 @@ def compared_items(value: Any) -> tuple[Any, ...] | None:
     names = {field.name for field in getattr(owner, "__dataclass_fields__", {}).values() if field.compare}
     fields = dataclasses.fields(value.kind)  # pyright: ignore[reportArgumentType]
     return tuple(item for item, field in zip(value.items, fields, strict=True) if field.name in names)
+
+
+def _order(key: Any) -> tuple[bool, Any]:
+    """The place of a dict's key, a number or a string, among the others."""
+    return isinstance(key, str), key
+
+
+def may_be_equal(left: Any, right: Any) -> bool:
+    """Whether two values with items are of one kind; of dicts, have equal keys."""
+    if isinstance(left, Table) and isinstance(right, Table):
+        return left.items.keys() == right.items.keys()
+    kinds = [
+        list if isinstance(each, ListItems) else tuple if isinstance(each, tuple) else kind_of(each)
+        for each in (left, right)
+    ]
+    return kinds[0] is kinds[1]
 
 
 def same_structure(a: Any, b: Any) -> bool:

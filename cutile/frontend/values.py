@@ -329,6 +329,15 @@ def converted(value: Any, dtype: str, name: str = "tile") -> str:
     return f"ct.{dtype}({value.name if value.name.isidentifier() else 'x'})"
 
 
+def shift_for_power(base: Any, exponent: Any) -> str:
+    """The remedy for integers in place of `2 ** n`; empty for other bases."""
+    if not isinstance(base, int) or base < 2 or base & (base - 1) or not is_tile(exponent):
+        return ""
+    name = exponent.name if exponent.name.isidentifier() else "exponent"
+    bits = base.bit_length() - 1
+    return f"Shift in place of it: 1 << {name}." if bits == 1 else f"Shift in place of it: 1 << {bits} * {name}."
+
+
 def meeting(first: Value, second: Value, weak: bool) -> str:
     """The remedy where dtypes meet: convert to the dtype that loses least.
 

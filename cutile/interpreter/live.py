@@ -310,6 +310,29 @@ class IsFalse(metaclass=_Singleton):
     value = False
 
 
+class _Kind(type):
+    """Metaclass of a class that stands for a class of Python's in patterns."""
+
+    python: type
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        if isinstance(instance, LiveTile | LiveObject):
+            return instance._session.is_instance(instance, cls.python)  # pyright: ignore[reportPrivateUsage]
+        return isinstance(instance, cls.python)
+
+
+# Each is a subclass of `int`, whatever it stands for: so the pattern `int(size)` binds the object itself.
+KINDS = {each.__name__: _Kind(each.__name__, (int,), {"python": each}) for each in (bool, int, float)}
+"""`case KINDS["int"]():` in place of `case int():`, for the classes that scalars may have."""
+
+
+def holds(condition: Any) -> Any:
+    """The condition of `assert`, which of a tile asks whether every element is true."""
+    if isinstance(condition, LiveTile) and not condition._meaning.tile.is_scalar:  # pyright: ignore[reportPrivateUsage]
+        return bool(condition.array.all())
+    return condition
+
+
 def is_same(left: Any, right: Any) -> bool:
     """`left is right`, which the front end refuses for tiles."""
     return _identity(ast.Is, left, right)

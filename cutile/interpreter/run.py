@@ -30,12 +30,14 @@ from cutile.frontend.source import FunctionSource, compiled_as
 from cutile.frontend.statements import execute
 from cutile.interpreter.live import (
     COMPARISONS,
+    KINDS,
     Array,
     EagerBuilder,
     EagerValue,
     IsFalse,
     IsTrue,
     chained,
+    holds,
     is_other,
     is_same,
     to_live,
@@ -245,9 +247,18 @@ class LiveCopies:
 
 # Names of globals in the copies. They are no identifiers, so no source text can have a variable of such a name.
 _IS, _IS_NOT, _TRUE, _FALSE = "is", "is not", "case True", "case False"
-_CHAIN = "a < b < c"
-_IDENTITIES: dict[str, Any] = {_IS: is_same, _IS_NOT: is_other, _TRUE: IsTrue, _FALSE: IsFalse, _CHAIN: chained}
-_IS_OP, _COPY, _COMPARE_OP = (dis.opmap[name] for name in ("IS_OP", "COPY", "COMPARE_OP"))
+_CHAIN, _ASSERT = "a < b < c", "assert"
+_IDENTITIES: dict[str, Any] = {
+    _IS: is_same,
+    _IS_NOT: is_other,
+    _TRUE: IsTrue,
+    _FALSE: IsFalse,
+    _CHAIN: chained,
+    _ASSERT: holds,
+    **{f"case {name}()": kind for name, kind in KINDS.items()},
+}
+_IS_OP, _COPY, _COMPARE_OP, _MATCH_CLASS = (dis.opmap[name] for name in ("IS_OP", "COPY", "COMPARE_OP", "MATCH_CLASS"))
+_LOAD_ERROR = dis.opmap.get("LOAD_ASSERTION_ERROR") or dis.opmap["LOAD_COMMON_CONSTANT"]  # the latter since Python 3.14
 
 # By function: its code, and the code for interpretation that was made of it. The first one shows whether
 # `function.__code__` has been assigned since.
@@ -257,8 +268,9 @@ _live_codes: weakref.WeakKeyDictionary[Any, tuple[types.CodeType, types.CodeType
 def _live_code(function: Any, source: FunctionSource | None) -> types.CodeType:
     """A function's code, with calls of `_IDENTITIES` in place of syntax.
 
-    A class cannot define `is`, `case True:` and `case False:`: Python compares objects. Nor `a < b < c`: Python asks
-    the first comparison for its truth.
+    A class cannot define `is`, `case True:` and `case False:`: Python compares objects. Nor `case int():` of a scalar:
+    Python looks at the object's class. Nor `a < b < c`: Python asks
+    the first comparison for its truth, as `assert` asks a tile.
     """
     code: types.CodeType = function.__code__
     entry = _live_codes.get(function)
@@ -271,7 +283,9 @@ def _has_identities(code: types.CodeType) -> bool:
     inner_codes = (each for each in code.co_consts if isinstance(each, types.CodeType))
     opcodes = code.co_code[::2]  # an instruction has two bytes, of which the first is its opcode
     # A chain of comparisons copies its middle operand, for the second comparison, just before the first one.
-    is_affected = _IS_OP in opcodes or bytes((_COPY, _COMPARE_OP)) in opcodes
+    is_affected = (
+        any(each in opcodes for each in (_IS_OP, _MATCH_CLASS, _LOAD_ERROR)) or bytes((_COPY, _COMPARE_OP)) in opcodes
+    )
     return is_affected or any(map(_has_identities, inner_codes))
 
 
@@ -286,7 +300,9 @@ def _without_identities(function: Any, source: FunctionSource | None) -> types.C
 
 
 class _Identities(ast.NodeTransformer):
-    """Replaces `is`, `case True:`, `case False:` and chains of comparisons.
+    """Replaces syntax whose meaning a class cannot define.
+
+    That are `is`, `case True:`, `case False:`, `case int():`, `assert` and chains of comparisons.
 
     `is None` and `is not None` stay: no tile is None.
 
@@ -320,6 +336,20 @@ class _Identities(ast.NodeTransformer):
             arguments += [ast.Constant(type(op).__name__), ast.Lambda(nothing, right)]
         call = ast.copy_location(ast.Call(ast.Name(_CHAIN, ast.Load()), arguments, []), node)
         return ast.fix_missing_locations(call)
+
+    def visit_Assert(self, node: ast.Assert) -> ast.stmt:
+        self.generic_visit(node)
+        self.count += 1
+        name = ast.copy_location(ast.Name(_ASSERT, ast.Load()), node.test)
+        node.test = ast.copy_location(ast.Call(name, [node.test], []), node.test)
+        return node
+
+    def visit_MatchClass(self, node: ast.MatchClass) -> ast.pattern:
+        self.generic_visit(node)
+        if isinstance(node.cls, ast.Name) and node.cls.id in KINDS:
+            self.count += 1
+            node.cls.id = f"case {node.cls.id}()"
+        return node
 
     def visit_MatchSingleton(self, node: ast.MatchSingleton) -> ast.pattern:
         if node.value is None:

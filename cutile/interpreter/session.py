@@ -35,8 +35,8 @@ from cutile.frontend.plain_numbers import counted, interval_of, weak
 from cutile.frontend.registry import BUILTINS
 from cutile.frontend.source import column_of
 from cutile.frontend.statements import is_singleton
-from cutile.frontend.values import Method, Range, describe
-from cutile.interpreter.live import EagerBuilder, EagerValue, to_live, to_meaning
+from cutile.frontend.values import Method, Range, describe, plain
+from cutile.interpreter.live import EagerBuilder, EagerValue, LiveObject, LiveTile, to_live, to_meaning
 from cutile.ir import TileType, Value
 from cutile.language.variable import DeviceVariable
 
@@ -52,21 +52,31 @@ def is_constant_range(depth: int) -> bool:
     Args:
         depth: the number of frames between this function and the one in whose text the call stands.
     """
+    return _is_among(_ranges, depth + 1)
+
+
+def is_pattern(depth: int) -> bool:
+    """Whether a comparison is that of `case value:`.
+
+    Args:
+        depth: as for `is_constant_range`.
+    """
+    return _is_among(_patterns, depth + 1)
+
+
+def _is_among(places: Callable[[str], frozenset[_Place]], depth: int) -> bool:
+    """Whether the running expression of a frame is at one of the places in its file."""
     frame = sys._getframe(depth + 1)  # pyright: ignore[reportPrivateUsage]
     code = frame.f_code
     line, end_line, column, end = list(code.co_positions())[frame.f_lasti // 2]  # an instruction has two bytes
-    return (line, column, end_line, end) in _places("".join(linecache.getlines(code.co_filename)))
+    return (line, column, end_line, end) in places("".join(linecache.getlines(code.co_filename)))
 
 
 @functools.lru_cache(maxsize=8)
-def _places(text: str) -> frozenset[_Place]:
+def _ranges(text: str) -> frozenset[_Place]:
     """The places in which a call of `range` makes a tuple of constants."""
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return frozenset()
     places: set[_Place] = set()
-    for node in ast.walk(tree):
+    for node in _nodes(text):
         items: list[ast.expr] = []
         if isinstance(node, ast.comprehension):
             items = [node.iter]
@@ -74,12 +84,27 @@ def _places(text: str) -> frozenset[_Place]:
             items = [node.value]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _TUPLE_FUNCTIONS:
             items = node.args
-        for item in items:
-            if isinstance(item, ast.Call):
-                assert item.end_lineno is not None, "it was parsed"
-                assert item.end_col_offset is not None, "it was parsed"
-                places.add((item.lineno, item.col_offset, item.end_lineno, item.end_col_offset))
+        places.update(_place_of(item) for item in items if isinstance(item, ast.Call))
     return frozenset(places)
+
+
+@functools.lru_cache(maxsize=8)
+def _patterns(text: str) -> frozenset[_Place]:
+    """The places of the values in patterns."""
+    return frozenset(_place_of(node) for node in _nodes(text) if isinstance(node, ast.MatchValue))
+
+
+def _nodes(text: str) -> Iterator[ast.AST]:
+    try:
+        yield from ast.walk(ast.parse(text))
+    except (SyntaxError, ValueError):
+        return
+
+
+def _place_of(node: ast.expr | ast.pattern) -> _Place:
+    assert node.end_lineno is not None, "it was parsed"
+    assert node.end_col_offset is not None, "it was parsed"
+    return node.lineno, node.col_offset, node.end_lineno, node.end_col_offset
 
 
 def _no_variables(variable: DeviceVariable) -> int:
@@ -167,7 +192,9 @@ class Session:
             return to_live(self, operators.binary(frame, kind, to_meaning(left), to_meaning(right)))
 
     def comparison(self, kind: type[ast.AST], left: Any, right: Any) -> Any:
-        """`left <comparison> right`."""
+        """`left <comparison> right`, called by the operator of a live object."""
+        if kind is ast.Eq and _never_equal(plain(to_meaning(left)), plain(to_meaning(right))) and is_pattern(2):
+            return False  # `case value:`, where `==` is refused
         with self._here() as frame:
             return to_live(self, operators.comparison(frame, kind, to_meaning(left), to_meaning(right)))
 
@@ -186,6 +213,12 @@ class Session:
         """Whether `case True:` or `case False:` matches."""
         with self._here() as frame:
             return self.truth(is_singleton(frame, value, constant, _NOWHERE))
+
+    def is_instance(self, value: Any, kind: Any) -> bool:
+        """`isinstance(value, kind)`; of a live object, the front end decides."""
+        if isinstance(value, LiveTile | LiveObject):
+            return self.call_value(isinstance, (value, _of_python(kind)), {})
+        return isinstance(value, _of_python(kind))
 
     def iterate(self, meaning: Any) -> Iterator[Any]:
         """The live values of the variable of a `for` loop over `meaning`."""
@@ -211,14 +244,15 @@ class Session:
     def builtins(self) -> dict[str, Callable[..., Any]]:
         """Python's functions with another meaning on tiles, such as `min` and `max`.
 
-        Of Python's classes only `range` is replaced: `isinstance(x, int)` needs the class itself.
+        Of Python's classes only `range` is replaced: others stand in annotations and in unions such as `int | float`.
         """
-        return {
+        functions = {
             function.__name__: self._builtin(function)
             for function in BUILTINS
             if getattr(function, "__module__", "") == "builtins" and function is not print
             if function is range or not isinstance(function, type)
         }
+        return {**functions, "isinstance": self.is_instance}
 
     def _builtin(self, function: Any) -> Callable[..., Any]:
         def either(*args: Any, **kwargs: Any) -> Any:
@@ -231,6 +265,20 @@ class Session:
         either.__name__ = function.__name__
         either.of_python = function  # type: ignore[attr-defined]  # where a kernel passes it on, as to `reduce`
         return either
+
+
+def _never_equal(left: Any, right: Any) -> bool:
+    """Whether `left` differs from the value of a pattern, whatever it holds."""
+    if isinstance(left, EagerValue) and isinstance(left.type, TileType):
+        return left.tile.is_scalar and not operators.is_tile_or_number(right)
+    return True  # a tensor, a partition or the like
+
+
+def _of_python(kind: Any) -> Any:
+    """The classes of `isinstance`, with `range` itself in place of its replacement."""
+    if isinstance(kind, tuple):
+        return tuple(_of_python(each) for each in kind)  # pyright: ignore[reportUnknownVariableType]
+    return getattr(kind, "of_python", kind)
 
 
 def _bounds(meaning: Range) -> tuple[Any, Any, Any]:

@@ -16,7 +16,7 @@ OWNED: Final = 0
 """An entry of a map: the stream does not go along this axis. Each of its indices owns all tiles along the axis."""
 
 
-class PartitionIndex:
+class PartitionIndex(Subscriptable):
     """An index that a mapped partition minted, of a tile that this block alone writes.
 
     Loads take it as well, from this partition and from others.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from cutile.language.facts import Subscriptable
 from cutile.language.mapped import PartitionIndex
 from cutile.language.token import Token
 from cutile.tile import Tile, outside_kernel
 
 
-class Partition:
+class Partition(Subscriptable):
     """A tensor seen as a grid of tiles, inside a kernel.
 
     Example:

@@ -15,9 +15,10 @@ from __future__ import annotations
 from typing import Any
 
 from cutile.language.declare import operation
+from cutile.language.facts import Subscriptable
 
 
-class Token:
+class Token(Subscriptable):
     """Stands for accesses to memory; an access that takes it happens after them."""
 
 

@@ -290,3 +290,10 @@ THROUGH_FUNCTIONS = {
 def test_what_a_function_makes_of_a_faulty_value_is_not_reported(way: str, begin: str) -> None:
     error = mistake(f"{begin}\n{THROUGH_FUNCTIONS[way]}\ny.store(y.load() * (b - a) + a)")
     assert error.message == "name 'nothing' is not defined"
+
+
+@pytest.mark.parametrize("kind", [ct.Partition, ct.PartitionMut, ct.PartitionIndex, ct.Tile, ct.Token])
+def test_annotations_of_helpers_may_have_facts_in_brackets(kind: Any) -> None:
+    """Python evaluates them where a module does not import `annotations`, and kernels ignore them."""
+    alias = kind[ct.f32, 2]
+    assert (alias.__origin__, alias.__args__) == (kind, (ct.f32, 2))

@@ -129,3 +129,63 @@ def k(out: Mut, x: Tensor):
         y = np.zeros(1, np.int32)
         launch(kernel(text), (y, (1,)), np.zeros(4, np.float32), backend=backend)
         assert y.tolist() == [66 + 11000 + 400000]
+
+
+@pytest.mark.parametrize("backend", ["interpret", "reference"])
+def test_an_assertion_of_a_tile_is_of_every_element(backend: str) -> None:
+    text = """
+def k(y: Mut, x: Tensor, n: i32):
+    t = ct.load_tile_like(x, y)
+    assert 0 <= t < 9
+    assert 0 < n < 9
+    assert t.reshape((2, 2)) < n, "too large"
+    y.store(t)
+"""
+    y = np.zeros(4, np.int32)
+    launch(kernel(text), (y, (4,)), np.arange(4, dtype=np.int32), 4, backend=backend)
+    assert y.tolist() == [0, 1, 2, 3]
+    with pytest.raises(AssertionError, match="too large"):
+        launch(kernel(text), (y, (4,)), np.arange(4, dtype=np.int32), 3, backend=backend)
+
+
+INSTANCES = {
+    "x.shape[0]": "int int|float (str,(int,float)) i32 (int,i32) ct.Tile object int()",
+    "x.shape[0] / 2": "float int|float (str,(int,float)) ct.Tile object float()",
+    "n": "i32 (int,i32) ct.Tile object",
+    "n > 2": "int bool int|float (str,(int,float)) (int,i32) ct.bool_ ct.Tile object int() int(True) bool()",
+    "True": "int bool int|float (str,(int,float)) (int,i32) object int() int(True) bool()",
+    "7": "int int|float (str,(int,float)) (int,i32) object int()",
+    "y.load()": "ct.Tile object",
+    "y.load() > 1": "ct.bool_ ct.Tile object",
+    "x": "Tensor object",
+    "y": "Mut object",
+    "x.partition((2,))": "ct.Partition object",
+    "y.partition_mut((1,))": "ct.Partition ct.PartitionMut object",
+    "x.shape": "tuple object tuple()",
+    "[n]": "list object list()",
+    "[n, 1][:1]": "list object list()",
+    "2 * [n]": "list object list()",
+    "sorted((2, 1))": "list object list()",
+    "{1: n}": "dict object",
+    "range(3)": "range object",
+}
+KINDS = (
+    *("int", "float", "bool", "int|float", "(str,(int,float))", "i32", "(int,i32)", "ct.bool_", "ct.Tile", "Tensor"),
+    *("Mut", "ct.Partition", "ct.PartitionMut", "tuple", "list", "dict", "range", "object"),
+)
+PATTERNS = ("int()", "int(True)", "float()", "bool()", "tuple()", "list()")
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu", "interpret"])
+@pytest.mark.parametrize("value", INSTANCES)
+def test_the_class_of_a_value(value: str, backend: str) -> None:
+    """`isinstance` and patterns of classes tell the same on every backend, and of plain numbers what Python tells."""
+    tests = [f"if isinstance(value, {kind}):" for kind in KINDS]
+    tests += [f"match value:\n        case {pattern}:" for pattern in PATTERNS]
+    text = f"def k(y: Mut, x: Tensor, n: i32):\n    answer = 0\n    value = {value}\n"
+    for bit, test in enumerate(tests):
+        text += f"    {test}\n            answer += {1 << bit}\n"
+    y = np.zeros(2, np.int64)
+    launch(kernel(f"{text}    y.store(y.load() + answer)\n"), (y, (2,)), np.zeros(4, np.float32), 7, backend=backend)
+    names = [name for bit, name in enumerate((*KINDS, *PATTERNS)) if y[0] >> bit & 1]
+    assert " ".join(names) == INSTANCES[value]

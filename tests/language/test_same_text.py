@@ -55,10 +55,20 @@ class First(NamedTuple):
     __hash__ = None  # pyright: ignore
 
 
+class Mode(enum.Enum):
+    """Names without numbers."""
+
+    RELU = "relu"
+
+
 class Pairs:
     """A tuple that a pattern names."""
 
     SMALL = (1, 2)
+    MODE = Mode.RELU
+    NONE = None
+    TABLE = {1: 2}  # noqa: RUF012 (a pattern names it)
+    SHAPE = Named(2)
 
 
 class Color(enum.IntEnum):
@@ -85,6 +95,11 @@ TEXTS = (
     "1 if Residue(n) in (Residue(1), Residue(0)) else 0",
     "1 if First(n, 1) == First(2, 5) else 0",
     "1 if First(n, 1) == (2, 5) else 0",
+    # lists and dicts are themselves
+    "1 if [n] == (n,) or (n,) == [n] else 2 if [n] == [n] else 3",
+    "1 if {1: n, 'a': 3} == {'a': 3, 1: 2} else 0",
+    "1 if {1: n} == {2: n} or {1: 2} == {1: 3} or {1: n} == (1,) or {1: n} == {1: n, 2: n} else 0",
+    "1 if {1: 2} == {1: 2} and {1: n} != {1: n + 1} and {1: n} in ((1,), {1: n}) else 0",
     # operators
     "n // -2 * 100 + n % -3 * 10 + -n // 2",
     "divmod(n - 7, -3)[0] * 100 + divmod(n - 7, -3)[1]",
@@ -107,6 +122,13 @@ STATEMENTS = (
     # patterns that name a tuple
     "match (n, 2):\n        case Pairs.SMALL:\n            return 1\n    return 0",
     "match (1, 2):\n        case Pairs.SMALL:\n            return n\n    return -n",
+    # patterns of values that no number equals
+    "match n:\n        case Pairs.MODE:\n            return 1\n"
+    "        case 'a' | Pairs.SMALL | Pairs.NONE:\n            return 2\n"
+    "        case Pairs.TABLE | Pairs.SHAPE | Color.BLUE:\n            return 3\n    return 0",
+    "match Named(n):\n        case Named(Pairs.MODE):\n            return 1\n"
+    "        case Named(2):\n            return 2\n    return 0",
+    "match {1: n}:\n        case Pairs.TABLE:\n            return 1\n    return 0",
     # assignments
     "a = n\n    a, b = 1, a\n    return a * 10 + b",
     "(a, (b, *c)), d = (n, (1, 2, 3)), 4\n    return a + b * 10 + c[1] * 100 + d * 1000",
@@ -179,6 +201,10 @@ REFUSED = {
     "a = [n]\n    b = [2]\n    c = a if n > 0 else b\n    c += [2]\n    return len(a)": "not the only name",
     "a, *b = (n, 1)\n    c = b\n    b += [2]\n    return len(c)": "not the only name of this list",
     "match (n, 1):\n        case (_, *b):\n            c = b\n    b += [2]\n    return len(c)": "not the only name",
+    "a = [n]\n    f = lambda *ts: ts\n    b = f(a)\n    a += [2]\n    return len(b[0])": "not the only name",
+    "a = [n]\n    f = lambda **ts: ts\n    b = f(q=a)\n    a += [2]\n    return len(b['q'])": "not the only name",
+    "f = lambda *ts: ts\n    b = f([n])\n    a = b[0]\n    a += [2]\n    return len(b[0])": "not the only name",
+    "def f(a=[n]):\n        a += [2]\n        return len(a)\n    return f() * 10 + f()": "not the only name",
     # iterators that were gone through
     "z = zip((1, 2), (n, 4))\n    if n > 0:\n        n = 2\n    return len(list(z)) + len(list(z))": "gone through",
     "z = zip((1, 2), (n, 4))\n    return len(list(z)) * 10 + len(list(z))": "gone through in line 3",

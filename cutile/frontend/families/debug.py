@@ -215,12 +215,14 @@ def require(frame: Frame, condition: Value, message: Any, what: str) -> None:
     if isinstance(message, Text):
         frame.type_error(
             f"{what}: the message has values that are known only when the kernel runs",
-            remedy="Print them before, print(f'...'), and say here what is wrong in constant words.",
+            remedy="Its report shows the integers that the condition compares. Print others before, print(f'...'), and "
+            "say here what is wrong in constant words.",
         )
     if not isinstance(message, str):
         frame.type_error(
             f"{what}: the message must be a constant string, got {describe(message)}",
-            remedy="Print the values before, and say here what is wrong.",
+            remedy="Its report shows the integers that the condition compares. Print others before, and say here what "
+            "is wrong.",
         )
     place = frame.builder.location
     place = None if place is None else place.of_user()
