@@ -29,7 +29,7 @@ from cutile.ops.reduce import Folding, Reduce, Scan
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
 from cutile.ops.sort import Sort, TakeAlongAxis, TopK
-from cutile.ops.view import LoadView
+from cutile.ops.view import LoadView, StoreView
 
 ELEMENTWISE = frozenset({"arith", "rounding", "math", "compare", "cast"})
 ELEMENTS = 16384  # of a joined block: loops are long enough for vectors, and scratch memory stays in the cache
@@ -154,6 +154,8 @@ class Axes:
                 self._elementwise(op)
             case LoadPointer() | StorePointer() | AtomicRmw() | AtomicCas() | Print():
                 self._access(op)
+            case StoreView():
+                self._store_view(op)
             case _:
                 pass
 
@@ -209,6 +211,15 @@ class Axes:
         if not isinstance(op, Print):
             for value in (*operands[1:], *op.results):
                 self._same(operands[0], value)
+
+    def _store_view(self, op: StoreView) -> None:
+        """Classes of a store at any index: the whole tile is written, and no more.
+
+        The edge of a `Mut` that the same value is stored to is not the edge of this tensor. A larger tile of joined
+        tile blocks would be written past the end of the tile at this index.
+        """
+        for axis in range(len(op.value.tile.shape)):
+            self._opaque(op.value, axis, f"{op.name} writes all of it")
 
     def _folding(self, op: Folding) -> None:
         """Classes of a fold: tiles and results run together, but for the folded axis."""
