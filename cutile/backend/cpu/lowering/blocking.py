@@ -37,8 +37,8 @@ MAX_ELEMENTS = 16384
 """Elements of a joined block (`Axes._factors`): enough for long loops of vectors, few enough for scratch memory to stay
 in the cache."""
 MAX_STREAMED_ELEMENTS = 2048
-"""The same if any loop of the kernel loads tiles. Such a loop mostly walks along rows: the more rows it reads at once,
-the shorter is the piece that it reads of each."""
+"""The same if any loop of the kernel loads tiles. The limit is meant for loops that walk along rows: the more rows such
+a loop reads at once, the shorter is the piece that it reads of each."""
 MMA_BLOCK = (256, 512)
 """Rows and columns of a joined block of products, which is one long call of BLAS. It has the fewest whole tiles that
 reach them, so it may be larger, by less than a tile."""
@@ -168,8 +168,8 @@ class Axes:
             case _:
                 # Nothing to note. These operations have no tile operand, or their tile is as good whole, in part or
                 # joined: constants, the grid's numbers, facts and views of tensors, checks, assertions, terminators.
-                # `pipeline.lower` has expanded `MmaScaled`. An operation that has tiles, and is not element-wise, needs a
-                # case above: here its axes would count as free.
+                # `pipeline.lower` has expanded `MmaScaled`. An operation that has tiles, and is not element-wise, needs
+                # a case above: here its axes would count as free.
                 pass
 
     def _add(self, value: Value) -> None:
