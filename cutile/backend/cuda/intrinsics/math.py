@@ -1,7 +1,7 @@
 """Functions of floats: libdevice's, or the hardware's where f32 may flush to zero.
 
 They are as accurate as the classes of the operations state (`cutile/ops/math.py`). Exponentials of rows have a fast
-path of their own. Libdevice computes the elements that it does not cover.
+path of their own, and fall back to libdevice.
 """
 
 import functools
@@ -109,8 +109,8 @@ MAX_FAST = 87.0
 BRANCH_ELEMENTS = 16
 """Elements of a thread under one branch, which takes the fast path if all of them are in its range.
 
-Softmax of rows of 8192 reaches 0.96 of a copy with 16, and 0.92 with 8 (an H200, `docs/benchmarks/memory`). More than
-16 were not measured.
+Softmax of rows of 8192 reaches 0.96 of a copy with 16, and 0.92 with 8 (an H200, `docs/benchmarks/memory`). No
+measurement of more than 16 is recorded.
 """
 
 
