@@ -241,7 +241,9 @@ def row_exp(dtype: DTypeLike, n: int) -> Any:
 
 @cache
 def row_exp_unit(n: int) -> Any:
-    """`f(m) = 2 ** M / e ** m`: the factor from a sum of `row_exp(x, m)` to the sum of `e ** (x - m)`.
+    """`f(m) = 2 ** M / e ** m`, the factor from `row_exp(x, m)` to `e ** (x - m)`.
+
+    A row has one `m`, so the same factor scales the row's sum.
 
     - `M` is 0 if 0 <= m <= `MAX_UNSCALED_TOP`;
     - else `round(log2(e) * m)` if `MIN_TOP` <= m <= `MAX_TOP`;
