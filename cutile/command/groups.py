@@ -1,7 +1,8 @@
 """The groups of the page of the kernel language, in reading order.
 
-An entry is in the group of its family, unless a group names it. The last group has the names of cuTile Rust
-("upstream") for operations that have another name here.
+An entry is in the group that names it. Else it is in the group of the first pattern that fits its name, or else in
+the group of its family. The last group has the names of cuTile Rust ("upstream") for operations that have another name
+here.
 """
 
 from __future__ import annotations
@@ -39,12 +40,13 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Titles, each with the entries that it names, whatever their family."""
 
-_OF_FAMILIES = {
+_BY_FAMILY = {
     "arith": "Arithmetic and bits",
     "atomic": "Atomic updates",
     "bound": "At compile time",
     "cast": "Element types",
     "compare": "Comparison, tests and choice",
+    "constant": "New tiles",
     "create": "New tiles",
     "debug": "Printing and assertions",
     "grid": "Which tile this is",
@@ -54,14 +56,18 @@ _OF_FAMILIES = {
     "memory": "Loads and stores of tiles",
     "pointer": "Memory by address",
     "reduce": "Along axes",
-    "rounding": "Arithmetic and bits",
     "shape": "Shape",
     "sort": "Sorting",
     "view": "Loads and stores of tiles",
 }
+"""Groups of the entries that no group names and no pattern fits, by their family (`Entry.family`).
+
+`rounding` is missing: each of its operations is the second of an entry, which has the family of its first one.
+"""
+# Patterns of whole names, in the order in which `group_of` tries them.
 _STREAMS = re.compile(r"MappedPartitionMut\.\w+|PartitionIndex\.\w+|Partition\.load_index|PartitionMut\.store_index")
-_COMPILED = re.compile(r"static_\w+")
 _ADDRESSES = re.compile(r"Ptr\.\w+")
+_AT_COMPILE_TIME = re.compile(r"static_\w+")
 _UPSTREAM = re.compile(
     r"(abs|add|div|max|min|mul|neg|rem|sub|cmp)[fi]|(and|not|or|shl|shr|xor)i|mulhii|mma[fi]|true_div|"
     r"(exti|trunci|itof|ftoi|ftof|convert_scalar)|(eq|ne|lt|le|gt|ge)_tile|\w+_tko|scan_sum|broadcast_scalar|"
@@ -72,16 +78,24 @@ _UPSTREAM = re.compile(
 
 
 def group_of(name: str, family: str) -> str:
-    """The title under which an entry stands."""
+    """The title of the group that an entry is in.
+
+    Args:
+        name: the entry's name, as `Mut.load`.
+        family: the entry's family (`Entry.family`).
+
+    Raises:
+        KeyError: no group names the entry, no pattern fits it, and its family is not in `_BY_FAMILY`.
+    """
     for title, names in GROUPS.items():
         if name in names:
             return title
     for pattern, title in (
         (_STREAMS, "Streams of tiles"),
         (_ADDRESSES, "Memory by address"),
-        (_COMPILED, "At compile time"),
+        (_AT_COMPILE_TIME, "At compile time"),
         (_UPSTREAM, "Upstream's own names"),
     ):
         if pattern.fullmatch(name):
             return title
-    return _OF_FAMILIES.get(family, "Properties of tiles and tensors")
+    return _BY_FAMILY[family]

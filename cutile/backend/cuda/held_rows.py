@@ -479,9 +479,9 @@ def lower_hold_row(op: HoldRow, context: LoweringContext) -> None:
             held=True,
             copies=op.bulk_copies,
         )
-        counter = context.smem.reserve(op.bulk_copies * BARRIER_BYTES)
-        context.held[op.row] = HeldPlace(op.shape, op.parts, place, nbytes, counter, copies=op.bulk_copies)
-        context.add(copy, layout=context.layout_name(whole), vector=vector, counter=counter)
+        barriers = context.smem.reserve(op.bulk_copies * BARRIER_BYTES)
+        context.held[op.row] = HeldPlace(op.shape, op.parts, place, nbytes, barriers, bulk_copies=op.bulk_copies)
+        context.add(copy, layout=context.layout_name(whole), vector=vector, counter=barriers)
         context.smem.share(copy, place)
         return
     first = builder.value(Mul(x=index[op.axis], y=builder.constant(op.parts)))
@@ -544,21 +544,21 @@ def lower_held_slice(op: HeldSlice, context: LoweringContext) -> None:
 
 def _groups(context: LoweringContext) -> int:
     """Groups of `cp.async` that were begun for rows so far. Each slice is one."""
-    return sum(held.parts for held in context.held.values() if held.counter is None)
+    return sum(held.parts for held in context.held.values() if held.barriers is None)
 
 
 def _wait(op: HeldSlice, held: HeldPlace, context: LoweringContext) -> None:
     """Wait for a slice; for all of them, if the whole row is read."""
     builder, part = context.builder, context.lowered[op.part]
     whole = op.shape != held.shape
-    if held.counter is None:
+    if held.barriers is None:
         # By slice, the number of groups that were begun after its own: these may be under way (`cp.async.wait_group`).
         later = tuple(_groups(context) - held.group - 1 - number for number in range(held.parts))
         # Groups end in the order in which they are begun, so the last one stands for all.
         builder.add(SliceWait(part=builder.constant(held.parts - 1) if whole else part, later=later, bulk=False))
         return
-    for copy in [builder.constant(number) for number in range(held.copies)] if whole else [part]:
-        context.add(SliceWait(part=copy, later=(), bulk=True), counter=held.counter)
+    for copy in [builder.constant(number) for number in range(held.bulk_copies)] if whole else [part]:
+        context.add(SliceWait(part=copy, later=(), bulk=True), counter=held.barriers)
 
 
 LOWERINGS = ((HoldRow, lower_hold_row), (HeldSlice, lower_held_slice))

@@ -157,6 +157,21 @@ def test_a_slice_of_a_tensor_is_read_before_the_tensor_is_written(name: str) -> 
     assert results[0] == results[1]
 
 
+@pytest.mark.parametrize(("elements", "index"), [(10, "ct.get_tile_block_id()[0]"), (64, "1")])
+def test_a_tile_is_stored_as_a_whole_beside_a_store_to_the_own_tile(elements: int, index: str) -> None:
+    """The edge of `y` cuts no store to `z`, and tile blocks that store `y` together store one tile of `z`."""
+    text = f"    t = y.load() + 3.0\n    y.store(t)\n    z.partition((8,)).store(t, {index})\n"
+    compiled = ct.entry(unsafe=True)(define("def k(y: Mut, z: SharedMut):\n" + text, SharedMut=ct.SharedMut))
+    results: list[list[float]] = []
+    for backend in ("reference", "cpu"):
+        y, z = ct.api.zeros((elements,), f32).sync(), ct.api.zeros((64,), f32).sync()
+        with use_backend(backend):
+            out = compiled(y.partition((8,)), z).sync_on(Device.host().new_stream())
+        results.append([*out.z.numpy()])
+    assert results[0] == results[1]
+    assert results[0].count(3.0) == (16 if elements == 10 else 8)
+
+
 PASSED_ON = {
     "a loop": "for i in range(n):\n        p = ct.make_strided_view(z, (8,), (8,))",
     "a branch": "if ct.gather(x, n) > 0.5:\n        p = ct.make_strided_view(z, (8,), (8,))",

@@ -30,8 +30,8 @@ def unary(body: str, *tile: int) -> Function:
 
 def test_elementwise_blocks_are_joined() -> None:
     axes = Axes(function(SAXPY, saxpy_types(16, 32)))
-    assert axes.coarse[0] > 1
-    assert axes.coarse[1] > 1
+    assert axes.max_joined_along[0] > 1
+    assert axes.max_joined_along[1] > 1
     assert axes.refusals[2] == "a Mut has no such axis"
 
 
@@ -61,12 +61,12 @@ def test_elementwise_blocks_are_joined() -> None:
 def test_blocks_stay_single_for_a_reason(body: str, tile: tuple[int, ...], axis: int, why: str) -> None:
     axes = Axes(unary(body, *tile))
     assert axes.refusals[axis] == why
-    assert axes.coarse[axis] == 1
+    assert axes.max_joined_along[axis] == 1
 
 
 def test_products_are_joined_to_blocks_that_blas_likes() -> None:
-    assert Axes(function(GEMM, gemm_types(128, 256), BK=64)).coarse == (2, 2, 1)
-    assert Axes(function(GEMM, gemm_types(96, 80), BK=64)).coarse == (3, 7, 1)
+    assert Axes(function(GEMM, gemm_types(128, 256), BK=64)).max_joined_along == (2, 2, 1)
+    assert Axes(function(GEMM, gemm_types(96, 80), BK=64)).max_joined_along == (3, 7, 1)
 
 
 def loops(kernel: Function) -> list[str]:
@@ -94,9 +94,9 @@ def test_memory_is_that_of_all_joined_tiles_and_not_of_the_longest_along_each_ax
     text = "    t = ct.load_tile_like(x, y)\n    if x.shape[0] > 2:\n        t = ct.exp(t)\n    y.store(t)\n"
     types: dict[str, Type] = {"y": mut(1, 8, 4), "x": tensor(3)}
     axes = Axes(function(HEAD + text, types))
-    assert axes.coarse == (512, 512, 512)
+    assert axes.max_joined_along == (512, 512, 512)
     sizes = {op.attributes["size"] for op in lowered(HEAD + text, types).walk() if isinstance(op, Scratch)}
-    assert sizes == {axes.joined * 32}
+    assert sizes == {axes.max_joined * 32}
 
 
 def test_reads_are_checked_only_at_the_edge() -> None:

@@ -8,7 +8,7 @@ the tile block's own index along one axis of the grid, neighbouring tile blocks 
     y.store(a * load_tile_like(x, y) + y.load())      # tiles of 256: run as one loop over 16384 elements
     acc = mma(x.load((i, k)), y.load((k, j)), acc)    # tiles of 128 x 256: run as blocks of 256 x 512
 
-`Axes.refusals` says for each axis of the grid why not.
+`Axes.refusals` says for each axis of the grid why its tile blocks are not joined.
 """
 
 import math
@@ -29,12 +29,19 @@ from cutile.ops.reduce import Folding, Reduce, Scan
 from cutile.ops.registry import family
 from cutile.ops.shape import Broadcast, Cat, Extract, Permute, Reshape
 from cutile.ops.sort import Sort, TakeAlongAxis, TopK
-from cutile.ops.view import LoadView
+from cutile.ops.view import LoadView, StoreView
 
 ELEMENTWISE = frozenset({"arith", "rounding", "math", "compare", "cast"})
-ELEMENTS = 16384  # of a joined block: loops are long enough for vectors, and scratch memory stays in the cache
-STREAMED = 2048  # of a joined block with loads in a loop along rows: more rows at once are read in shorter pieces
-MMA_BLOCK = (256, 512)  # rows and columns from which one BLAS call runs at full speed
+# These three numbers were chosen, not measured.
+MAX_ELEMENTS = 16384
+"""Elements of a joined block (`Axes._factors`): enough for long loops of vectors, few enough for scratch memory to stay
+in the cache."""
+MAX_STREAMED_ELEMENTS = 2048
+"""The same if any loop of the kernel loads tiles. The limit is meant for loops that walk along rows: the more rows such
+a loop reads at once, the shorter is the piece that it reads of each."""
+MMA_BLOCK = (256, 512)
+"""Rows and columns of a joined block of products, which is one long call of BLAS. It has the fewest whole tiles that
+reach them, so it may be larger, by less than a tile."""
 
 Key = tuple[Value, int]
 
@@ -63,8 +70,8 @@ class Axes:
 
     Attributes:
         refusals: for each axis of the grid, why its tile blocks stay single; empty if they can be joined.
-        coarse: the most tile blocks that run as one along each axis of the grid.
-        joined: the most that run as one along all axes together.
+        max_joined_along: the most tile blocks that run as one along each axis of the grid.
+        max_joined: the most tile blocks that run as one in all.
     """
 
     def __init__(self, function: Function) -> None:
@@ -88,7 +95,7 @@ class Axes:
         for op in function.walk():
             self._visit(op)
         self.refusals = {axis: self._refusal(axis) for axis in range(3)}
-        self.coarse, self.joined = self._factors()
+        self.max_joined_along, self.max_joined = self._factors()
 
     def of(self, value: Value, axis: int) -> AxisClass:
         """The class of an axis of a tile value."""
@@ -104,11 +111,13 @@ class Axes:
         return key
 
     def _unify(self, a: Key, b: Key) -> None:
+        """Merge the classes of two axes of the same extent."""
         a, b = self._find(a), self._find(b)
         if a == b:
             return
         self._parent[b] = a
         merged, gone = self._facts[a], self._facts.pop(b)
+        assert merged.extent == gone.extent, f"axes of {merged.extent} and {gone.extent} elements run together"
         merged.opaque = merged.opaque or gone.opaque
         merged.uneven = merged.uneven or gone.uneven
         merged.blocks |= gone.blocks
@@ -154,7 +163,13 @@ class Axes:
                 self._elementwise(op)
             case LoadPointer() | StorePointer() | AtomicRmw() | AtomicCas() | Print():
                 self._access(op)
+            case StoreView():
+                self._store_view(op)
             case _:
+                # Nothing to note. These operations have no tile operand, or their tile is as good whole, in part or
+                # joined: constants, the grid's numbers, facts and views of tensors, checks, assertions, terminators.
+                # `pipeline.lower` has expanded `MmaScaled`. An operation that has tiles, and is not element-wise, needs
+                # a case above: here its axes would count as free.
                 pass
 
     def _add(self, value: Value) -> None:
@@ -209,6 +224,15 @@ class Axes:
         if not isinstance(op, Print):
             for value in (*operands[1:], *op.results):
                 self._same(operands[0], value)
+
+    def _store_view(self, op: StoreView) -> None:
+        """Classes of a store at any index: the whole tile is written, and no more.
+
+        The edge of a `Mut` that the same value is stored to is not the edge of this tensor. A larger tile of joined
+        tile blocks would be written past the end of the tile at this index.
+        """
+        for axis in range(len(op.value.tile.shape)):
+            self._opaque(op.value, axis, f"{op.name} writes all of it")
 
     def _folding(self, op: Folding) -> None:
         """Classes of a fold: tiles and results run together, but for the folded axis."""
@@ -281,13 +305,14 @@ class Axes:
     def _mma(self, op: Mma) -> None:
         self._has_mma = True
         self._same(op.acc, op.result)
-        rows = len(op.result.tile.shape) - 2
-        columns = rows + 1
-        self._unify((op.a, rows), (op.result, rows))
-        self._unify((op.b, columns), (op.result, columns))
-        self._unify((op.a, columns), (op.b, rows))
-        self._opaque(op.a, columns, "mma sums along it")
-        if rows:
+        row_axis = len(op.result.tile.shape) - 2
+        column_axis = row_axis + 1
+        self._unify((op.a, row_axis), (op.result, row_axis))
+        self._unify((op.b, column_axis), (op.result, column_axis))
+        self._unify((op.a, column_axis), (op.b, row_axis))  # K
+        self._opaque(op.a, column_axis, "mma sums along it")
+        has_batch = row_axis == 1
+        if has_batch:
             self._unify((op.a, 0), (op.result, 0))
             self._unify((op.b, 0), (op.result, 0))
             self._opaque(op.a, 0, "it is a batch of products")
@@ -336,10 +361,13 @@ class Axes:
             for axis in free:
                 factors[axis] = -(-MMA_BLOCK[axis] // tile[axis])
         else:
+            # Tiles of `Mut` count as a whole, since a joined block stores all of their elements. Another tile counts by
+            # its longest axis: a row may be all that is in scratch memory at once (`Product.keep_from`).
             sizes = [facts.extent for facts in self._facts.values()]
             sizes += [mut.mut.tile_type.size for mut in self._stored]
+            limit = MAX_STREAMED_ELEMENTS if self._has_loads_in_loops else MAX_ELEMENTS
             for axis in free:
-                factors[axis] = max(1, (STREAMED if self._has_loads_in_loops else ELEMENTS) // max(sizes))
+                factors[axis] = max(1, limit // max(sizes))
             # The bound is for all axes together: `CpuKernel.joins` divides it among them for each launch.
             return (factors[0], factors[1], factors[2]), max(factors)
         return (factors[0], factors[1], factors[2]), math.prod(factors)
@@ -373,5 +401,10 @@ def unit_reshape(source: tuple[int, ...], target: tuple[int, ...]) -> list[tuple
 
 
 def _is_elementwise(op: Op) -> bool:
-    """Whether each element of the result needs its operands at the same index only."""
-    return isinstance(op, Gather) or (isinstance(op, LoadPointer) and op.constant) or family(type(op)) in ELEMENTWISE
+    """Whether each element of the result needs its operands at the same index only.
+
+    Then lanes past a tensor's edge may be left out. Other accesses by address run in program order, all lanes of them
+    (`accesses.is_access`). Nothing writes what a `constant` load reads, so its lanes can be read where they are used.
+    """
+    is_constant_load = isinstance(op, LoadPointer) and op.constant
+    return isinstance(op, Gather) or is_constant_load or family(type(op)) in ELEMENTWISE

@@ -146,7 +146,7 @@ class Lowering:
 
     def _joined_count(self, count: Value, axis: int) -> Value:
         """The number of joined blocks along an axis of `count` tile blocks."""
-        if self.axes.coarse[axis] == 1:
+        if self.axes.max_joined_along[axis] == 1:
             return count
         scope, join = self.scope, self._joined[JOIN_NAMES[axis]]
         raised = scope.minus(scope.plus(count, join), scope.index(1))  # for a quotient that is rounded up
@@ -188,7 +188,7 @@ class Lowering:
     def _span(self, extent: int, axis: int) -> Value:
         """The elements of a full joined block along an axis of the grid."""
         scope = self.scope
-        if self.axes.coarse[axis] == 1:
+        if self.axes.max_joined_along[axis] == 1:
             return scope.index(extent)
         return scope.times(scope.index(extent), self._joined[JOIN_NAMES[axis]], f"span_{'xyz'[axis]}")
 
@@ -246,7 +246,7 @@ class Lowering:
         The last joined block ends with the grid, and may have fewer tile blocks than the others.
         """
         scope = self.scope
-        if self.axes.coarse[axis] == 1:
+        if self.axes.max_joined_along[axis] == 1:
             return scope.index(extent)
         join = self._joined[JOIN_NAMES[axis]]
         left = scope.minus(self._grid[axis], scope.times(self._block[axis], join))
@@ -287,7 +287,7 @@ class Lowering:
         scope = self.scope
         grid_axis = next(iter(facts.blocks), 3)  # 3: no axis of the grid
         joined = not facts.opaque and not facts.uneven and len(facts.blocks) == 1
-        factor = self.axes.coarse[grid_axis] if joined and grid_axis < 3 else 1
+        factor = self.axes.max_joined_along[grid_axis] if joined and grid_axis < 3 else 1
         if facts.opaque or (facts.extent == 1 and factor == 1):
             return Extent(facts.extent)
         capacity = facts.extent * factor
@@ -304,11 +304,11 @@ class Lowering:
 
     def allocate(self, product: Product) -> Buffer:
         """Scratch memory for a product."""
-        size = Buffer.size_of(product.extents[product.keep_from :], self.axes.joined)
+        size = Buffer.size_of(product.extents[product.keep_from :], self.axes.max_joined)
         builder = Builder(Block())
         memory = builder.value(Scratch(dtype=product.dtype, size=size), product.name or "tile")
         self.scratch.extend(builder.current.operations)
-        return Buffer(memory, product.extents, product.keep_from, self.axes.joined)
+        return Buffer(memory, product.extents, product.keep_from, self.axes.max_joined)
 
     def strip(self, dtype: DTypeLike, size: int, name: str) -> Value:
         """Scratch memory for `size` elements in the format that tensors have."""

@@ -1,6 +1,7 @@
 """Functions of floats: libdevice's, or the hardware's where f32 may flush to zero.
 
-They are as accurate as the classes of the operations state (`cutile/ops/math.py`).
+They are as accurate as the classes of the operations state (`cutile/ops/math.py`). Exponentials of rows have a fast
+path of their own, and fall back to libdevice.
 """
 
 import functools
@@ -77,7 +78,8 @@ HARDWARE = {"exp2_ftz": "ex2.approx.ftz.f32", "rsqrt_ftz": "rsqrt.approx.ftz.f32
 def function(name: str, dtype: DTypeLike, n: int) -> Any:
     """`f(x)` or `f(x, y)` for the operation `name` of `cutile.ops.math`.
 
-    A function whose name ends in `_ftz` flushes subnormal numbers of f32 to zero.
+    The operands and the result have `n` elements of `dtype` in each thread. A function whose name ends in `_ftz`
+    flushes subnormal numbers of f32 to zero.
     """
 
     def one(b: Any, *elements: Any) -> Any:
@@ -90,7 +92,7 @@ def function(name: str, dtype: DTypeLike, n: int) -> Any:
     return elementwise(name, (dtype,) * (1 + (name in LIBDEVICE_OF_TWO)), dtype, n, one)
 
 
-# -- exponentials of differences with the largest ---------------------------------------------------
+# -- exponentials of differences from a row's largest element -----------------------------------------
 
 LOG2_E = (np.float32(np.log2(np.e)), np.float32(np.log2(np.e) - np.float64(np.float32(np.log2(np.e)))))
 """log2(e) as the sum of two f32."""
@@ -101,10 +103,15 @@ The low bits of the sum are that number, rounded to an integer. The factor is 1.
 numbers stay above 2**23.
 """
 MANTISSA_BITS = 23
+"""Bits of an f32 below those of its exponent."""
 MAX_FAST = 87.0
-"""The largest x whose e ** -x is surely a normal f32: e ** -87.4 is subnormal."""
+"""The largest x of the fast path, whose e ** -x is a normal f32: 87.0 is below -ln(2**-126) = 87.33."""
 BRANCH_ELEMENTS = 16
-"""Elements under one branch, which takes the fast path if it holds for all of them."""
+"""Elements of a thread under one branch, which takes the fast path if all of them are in its range.
+
+Softmax of rows of 8192 reaches 0.96 of a copy with 16, and 0.92 with 8 (an H200, `docs/benchmarks/memory`). No
+measurement of more than 16 is recorded.
+"""
 
 
 @cache
@@ -145,7 +152,8 @@ def _negative_exps(b: Any, elements: Sequence[Any]) -> list[Any]:
 def _greatest(b: Any, words: Sequence[Any]) -> Any:
     """The greatest of some words, in two chains.
 
-    Hopper's instruction takes the greatest of three: a chain folds two words at a time.
+    Hopper's instruction takes the greatest of three: a chain folds two words at a time. The two chains do not wait for
+    each other. Their number was chosen, not measured.
     """
 
     def greater(x: Any, y: Any) -> Any:
@@ -159,8 +167,9 @@ def _fast_exp(b: Any, x: Any) -> Any:
     """`e ** -x` as `2 ** (n + w)`, of a whole `n` and a fraction `w`.
 
     It takes six instructions. Where it is a normal number, it is within 1.94 units in the last place (all floats tried
-    on an H200). `__nv_expf` takes eight instructions, as it knows no limits. Without a whole number five would do, off
-    by 2.54 units: the hardware's powers of negative numbers are worse.
+    on an H200). `__nv_expf` takes eight instructions, as it knows no limits. Five would do without splitting off `n`:
+    `ex2` of the whole, negative exponent, and a correction for that exponent's rounding. They are off by up to 2.54
+    units, since `ex2` is less accurate for negative numbers.
     """
     return _power(b, x, -1, const(F32, ROUNDING_SHIFT))
 
@@ -171,8 +180,8 @@ def _power(b: Any, x: Any, sign: int, start: Any) -> Any:
     `start` is a whole number between `2**23` and `2**24`, where f32 have no fraction.
     """
     high, low = (const(F32, sign * float(part)) for part in LOG2_E)
-    # Rounded down, so that the fraction is positive.
-    exponent = call(b, "llvm.nvvm.fma.rm.f", F32, [x, high, start])  # in the low bits
+    # Rounded down, so that the fraction is positive. The whole exponent is in the sum's low bits (`ROUNDING_SHIFT`).
+    exponent = call(b, "llvm.nvvm.fma.rm.f", F32, [x, high, start])
     whole = b.fsub(exponent, start)
     fraction = fused(b, f32, x, low, fused(b, f32, x, high, _negative(b, whole)))
     return _add_exponent(b, _hardware_power(b, fraction), b.bitcast(exponent, I32))
@@ -187,17 +196,31 @@ def _hardware_power(b: Any, x: Any) -> Any:
 # -- exponentials of a row ------------------------------------------------------------------------
 
 MIN_TOP, MAX_UNSCALED_TOP, MAX_TOP = -64.0, 64.0, 128.0
-"""Limits of a row's top, its largest element.
+"""Limits of a row's top: its largest element, or a number above it.
 
 From the first to the last limit, the row's exponentials take the fast path. From 0 to the middle one they are `e ** x`,
-elsewhere `e ** x` over a power of 2.
+elsewhere `e ** x` over a power of 2. The limits were chosen, not measured, within these bounds:
+
+- An unscaled exponential has to be a normal number, also `MAX_DIFFERENCE` below the top: a top has to be above
+  86.5 - 87.33 = -0.83, hence 0.
+- The sum of a row's unscaled exponentials has to be finite: e ** 64 leaves room for 2 ** 35 of them.
+- The error of bf16 grows with the square of an element (`REST`). The outer limits keep elements between
+  -64 - 86.5 = -150.5 and 128.
 """
 MAX_DIFFERENCE = 86.5
-"""The largest difference x from the top whose e ** -x, over at most the square root of 2, is a normal number."""
+"""The largest difference x from the top on the fast path.
+
+It is below -ln(2**-126 * 2**0.5) = 86.99. So e ** -x is a normal number even over 2 ** 0.5, by which `2 ** M` may
+exceed e ** top: `M` is rounded to the nearest whole number.
+"""
 SHORT_LOG2_E = np.float32(47274 / 32768)
 """log2(e) to 16 bits: its product with a bf16, which has 8 bits, is exact in f32."""
 REST = np.float32(1 - float(SHORT_LOG2_E) / np.log2(np.e))
-"""To first order, `e ** x` is `2 ** (SHORT_LOG2_E * x)` times `1 + REST * x`."""
+"""To first order, `e ** x` is `2 ** (SHORT_LOG2_E * x)` times `1 + REST * x`.
+
+The dropped terms are `(REST * x) ** 2 / 2` of it: at most 1.5 * 2**-24 of an unscaled exponential, whose x is between
+-86.5 and 64, and at most 4.5 * 2**-24 of any other, at -150.5.
+"""
 
 
 @cache
@@ -218,10 +241,13 @@ def row_exp(dtype: DTypeLike, n: int) -> Any:
 
 @cache
 def row_exp_unit(n: int) -> Any:
-    """`f(m) = 2 ** M / e ** m`.
+    """`f(m) = 2 ** M / e ** m`, the factor from `row_exp(x, m)` to `e ** (x - m)`.
 
-    `M` is 0 from 0 to `MAX_UNSCALED_TOP`, else the whole number nearest to `log2(e) * m` from `MIN_TOP` to `MAX_TOP`,
-    and elsewhere `log2(e) * m` itself.
+    A row has one `m`, so the same factor scales the row's sum.
+
+    - `M` is 0 if 0 <= m <= `MAX_UNSCALED_TOP`;
+    - else `round(log2(e) * m)` if `MIN_TOP` <= m <= `MAX_TOP`;
+    - else `log2(e) * m`, so that f(m) is 1.
     """
 
     def one(b: Any, m: Any) -> Any:
@@ -252,7 +278,8 @@ def _row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> list
     """Exponentials by the fast path, or all by libdevice."""
     with b.if_else(_are_fast(b, dtype, rows), likely=True) as (fast_path, slow_path):
         with fast_path:
-            # These are the halves' only use, so the compiler splits a register where it needs them.
+            # The test ahead reads whole words of two halves. Only the two paths use single halves, so the compiler
+            # splits a register inside a path.
             fast = [b.fmul(*_row_power(b, dtype, *each)) for each in rows]
             behind_fast = b.block
         with slow_path:
@@ -297,7 +324,7 @@ def _are_fast(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> Any:
     halves, tops = (list(column) for column in zip(*rows, strict=True))
     are_fast = functools.reduce(b.and_, [_is_fast_top(b, m) for m in tops])
     top = functools.reduce(lambda x, y: b.select(b.fcmp_ordered(">", x, y), x, y), tops)
-    lowest = b.fsub(top, const(F32, MAX_DIFFERENCE))
+    lowest = b.fsub(top, const(F32, MAX_DIFFERENCE))  # of the greatest top, so that it holds for all rows
     for least in _least(b, dtype, halves):  # NaN if an element is, for which the comparison is false
         are_fast = b.and_(are_fast, b.fcmp_ordered(">=", least, lowest))
     return are_fast
@@ -322,7 +349,7 @@ def _slow_row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) ->
         is_fast, is_unscaled = _is_fast_top(b, m), _is_unscaled_top(b, m)
         origin = b.select(is_unscaled, const(F32, 0.0), m)
         power = call(b, "__nv_expf", F32, [b.fsub(widen(b, dtype, x), origin)])
-        # `e ** m / 2 ** M`, where `M` is not 0 and not all of `log2(e) * m`.
+        # `e ** m / 2 ** M` where `M` is rounded; 1 where it is 0, or `log2(e) * m` itself.
         scale = b.select(b.and_(is_fast, b.not_(is_unscaled)), _hardware_power(b, _rest(b, m)), const(F32, 1.0))
         results.append(b.fmul(power, scale))
     return results
@@ -369,9 +396,13 @@ def _rest(b: Any, m: Any) -> Any:
 
 
 def _add_exponent(b: Any, power: Any, exponent: Any) -> Any:
-    """`power * 2 ** exponent`, by addition to the bits that have the exponent."""
+    """`power * 2 ** exponent`, by addition to the bits that have the exponent.
+
+    The result has to be a normal number. Only the low 9 bits of `exponent` count.
+    """
     return b.bitcast(b.add(b.bitcast(power, I32), b.shl(exponent, i32c(MANTISSA_BITS))), F32)
 
 
 def _negative(b: Any, x: Any) -> Any:
+    """`-x`, subtracted from -0.0, so that a zero changes its sign too."""
     return b.fsub(const(F32, -0.0), x)

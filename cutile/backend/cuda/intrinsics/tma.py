@@ -84,7 +84,7 @@ def map_address(b: Any, map_: Any) -> Any:
 
 @cache
 def prefetch() -> Any:
-    """`f(map)`: one thread brings the tensor map into its cache."""
+    """`f(map)`: thread 0 prefetches the tensor map."""
 
     def generate(b: Any, values: list[Any]) -> None:
         with b.if_then(b.icmp_unsigned("==", thread(b), i32c(0))):
@@ -115,7 +115,8 @@ def load(
     """`f(map, *tile index, counter, *tile blocks)`: begin to load a tile into a stage.
 
     Its bytes arrive on the stage's barrier `full`. If all blocks of a cluster need the tile, each block loads a part of
-    it for all of them.
+    it for all of them. Only the producer's elected thread may run this (`intrinsics/roles.py`, `elected`): each thread
+    that runs it begins the copies.
 
     Args:
         smem_layout: how the tile lies in shared memory.
@@ -123,21 +124,25 @@ def load(
         axis: the contiguous one.
         stages: of the buffer.
         stage_bytes: from stage to stage.
-        place: where stage 0 begins in shared memory, in bytes.
-        offset: where the pipeline's barriers are in shared memory, in bytes.
+        place: the byte of shared memory where stage 0 begins.
+        offset: the byte of shared memory where the pipeline's barriers begin.
         cluster: blocks that need the tile.
         steps: elements from tile to tile along each axis, where tiles do not lie side by side.
         shared: the number of `tile blocks` arguments. They count the tile blocks that load this tile, along each axis
             of the grid. If all counts are 1, the L2 cache evicts the tile first. None: no such arguments, and no hint.
     """
-    panels, rows, part_bytes = smem_layout.part(cluster)  # of one block; bytes from one part to the next
+    panels, rows, part_bytes = smem_layout.part(cluster)  # one block's panels and their rows; bytes from part to part
     split = smem_layout.split(cluster)
+    # `row_at` counts the rows of a whole panel. So a part of an interleaved tile has whole panels.
+    assert not smem_layout.interleaved or split != "rows", "blocks divide interleaved rows"
     order = axis_first(len(shape), axis)  # the axes as in memory, the innermost first
+    # A box has every second row of an interleaved tile: its tensor map has an element stride of 2 along the rows
+    # (`Operand.map`).
     box_rows = rows // 2 if smem_layout.interleaved else rows
 
     def generate(b: Any, values: list[Any]) -> None:
         map_, *index, counter = values[: len(shape) + 2]
-        first = b.add(address(b, place), b.mul(stage_of(b, counter, stages), i32c(stage_bytes)))
+        target = b.add(address(b, place), b.mul(stage_of(b, counter, stages), i32c(stage_bytes)))
         full = full_barrier(b, counter, stages, offset)
         origin = [b.mul(at, i32c(step)) for at, step in zip(index, steps or shape, strict=True)]
         for a, (step, extent) in enumerate(zip(steps or shape, shape, strict=True)):
@@ -145,8 +150,8 @@ def load(
             # the extent, a part of such a tile may be inside, and TMA would load that.
             if step % extent:
                 origin[a] = b.select(b.icmp_signed("<", origin[a], i32c(0)), i32c(OUTSIDE), origin[a])
-        # A tile of a single element comes with the aligned group around it. A box whose first element lies at no
-        # multiple of 16 bytes ends the launch with an illegal instruction.
+        # If the buffer is wider than the tile (a single element), the aligned group around the tile is loaded. A box
+        # must begin at a multiple of 16 bytes: any other ends the launch with an illegal instruction.
         if smem_layout.width > shape[axis]:
             origin[axis] = b.and_(origin[axis], i32c(-smem_layout.span))
         text, letters = _load_text(len(shape), cluster > 1, shared is not None)
@@ -154,17 +159,17 @@ def load(
         hint = [] if shared is None else [_policy(b, values[len(shape) + 2 :])]
         if split != "none":
             rank = cluster_rank(b)
-            first = b.add(first, b.mul(rank, i32c(part_bytes)))
+            target = b.add(target, b.mul(rank, i32c(part_bytes)))
             split_axis, step = (axis, panels * smem_layout.span) if split == "panels" else (order[1], rows)
             origin[split_axis] = b.add(origin[split_axis], b.mul(rank, i32c(step)))
         for panel in range(panels):
             for row in range(0, rows, box_rows):
                 begin = panel * smem_layout.panel_bytes + row * smem_layout.swizzle
-                # The box's offsets from the tile's origin along the two innermost axes; a tensor of one axis has no
-                # rows.
-                offsets = dict(zip(order, (panel * smem_layout.span, smem_layout.row_at(row)), strict=False))
-                start = [b.add(origin[a], i32c(offsets.get(a, 0))) for a in order]
-                operands = [b.add(first, i32c(begin)), map_address(b, map_), *start, full, *blocks_mask, *hint]
+                # Elements from the tile's origin to the box's, along the two innermost axes; a tensor of one axis has
+                # no rows.
+                distances = dict(zip(order, (panel * smem_layout.span, smem_layout.row_at(row)), strict=False))
+                start = [b.add(origin[a], i32c(distances.get(a, 0))) for a in order]
+                operands = [b.add(target, i32c(begin)), map_address(b, map_), *start, full, *blocks_mask, *hint]
                 # One box per panel, since a box is at most as wide as the swizzle; if rows are interleaved, one for
                 # even rows and one for odd rows. `_load_text` has the instruction.
                 asm(b, VOID, operands, text, letters, effect=True)
@@ -186,7 +191,7 @@ def _policy(b: Any, counts: Sequence[Any]) -> Any:
 def _load_text(rank: int, multicast: bool, hint: bool) -> tuple[str, str]:
     """The instruction that loads a box of `rank` axes, and its constraints."""
     coordinates = ", ".join(f"${2 + i}" for i in range(rank))
-    # $0 is the place in shared memory, $1 the tensor map. Then come the coordinates, the innermost first; the barrier
+    # $0 is the address in shared memory, $1 the tensor map. Then come the coordinates, the innermost first; the barrier
     # that counts the bytes; the mask of the blocks that get the tile; and the cache's policy (PTX ISA,
     # "cp.async.bulk.tensor").
     options = "".join(f", ${rank + 3 + i}" for i in range(multicast + hint))
@@ -237,17 +242,17 @@ def _begin_store(b: Any, map_: Any, source: Any, coordinates: Sequence[Any], *, 
     asm(b, VOID, [map_address(b, map_), source, *coordinates], text, letters, effect=True)
 
 
-def _write_matrices(b: Any, place: Any, words: Sequence[Any], *, transposed: bool = False) -> None:
+def _write_matrices(b: Any, row_address: Any, words: Sequence[Any], *, transposed: bool = False) -> None:
     """Write 8 x 8 matrices of 16-bit elements, each from one register of each lane.
 
-    `place` is the address of a row of a matrix: each lane has to name one row.
+    `row_address` is the address of a row of a matrix: each lane has to name one row.
     """
     count = len(words)
     names = ", ".join(f"${1 + i}" for i in range(count))
     # Lanes 8 i to 8 i + 7 give the rows of matrix i. All lanes take part (PTX ISA, "stmatrix").
     text = f"stmatrix.sync.aligned.m8n8.x{count}{'.trans' if transposed else ''}.shared.b16 [$0], {{{names}}};"
     letters = ",".join(["r"] * (1 + count)) + ",~{memory}"
-    asm(b, VOID, [place, *words], text, letters, effect=True, convergent=True)
+    asm(b, VOID, [row_address, *words], text, letters, effect=True, convergent=True)
 
 
 @cache
@@ -274,12 +279,13 @@ def store(
         layout: of the tile: a `group_accumulator`.
         span: columns at a time.
         buffers: places per warp.
-        place: where the places are in shared memory, in bytes.
-        first: the number of the place that comes first.
-        begins: whether this is the first subtile of a result. It waits until TMA has read all places: the main loop
-            before it gave TMA time for that.
+        place: the byte of shared memory where the places begin.
+        first: the number of the place that is written first.
+        begins: whether this is the first subtile of a result. Then the warp waits until TMA has read all places. The
+            result before may have ended with any of them, since its subtiles need not be a multiple of `buffers`.
+            Between two results TMA has the time of a main loop.
         packed: the tile comes as words of two elements.
-        dropped: a tile whose first index is below zero is not stored.
+        dropped: whether a tile may be dropped: it is not stored if its first index is below zero.
         shape: of the tile in the tensor: all axes but the last are the rows. The layout's shape by default.
     """
     rows, columns = layout.shape
@@ -302,6 +308,7 @@ def store(
         for m in range(cores):
             for column in range(0, columns, span):
                 with b.if_then(leads):
+                    # `begins`: all places. Else the warp's last `buffers - 1` stores have other places than this one.
                     _wait_until_read(b, 0 if begins and m == column == 0 else buffers - 1)
                 synchronize_warp(b)  # no lane writes before its first lane has waited
                 base = b.add(at_row, i32c(buffer * nbytes))
@@ -327,12 +334,15 @@ def _late_lane_and_warp(b: Any) -> tuple[Any, Any]:
     return lane_of(b, number), b.lshr(number, i32c(LANE_BITS))
 
 
-def _leads(b: Any, lane: Any, row: Any, dropped: bool) -> tuple[Any, Any]:
-    """Whether the lane is its warp's first, and whether it has TMA store the tile."""
+def _leads(b: Any, lane: Any, first_index: Any, may_drop: bool) -> tuple[Any, Any]:
+    """Whether the lane is its warp's first, and whether it has TMA store the tile.
+
+    `first_index` is the tile's index along the first axis. `may_drop`: a tile with a negative one is not stored.
+    """
     leads = b.icmp_unsigned("==", lane, i32c(0))
     # TMA drops rows past a tensor's end: a result that ends within a tile relies on that. But a launch that gave it
     # rows ahead of the first ended with an illegal instruction. So no store is begun for a tile that is dropped.
-    return leads, b.and_(leads, b.icmp_signed(">=", row, i32c(0))) if dropped else leads
+    return leads, b.and_(leads, b.icmp_signed(">=", first_index, i32c(0))) if may_drop else leads
 
 
 def _write_rows(b: Any, base: Any, unit: Any, mask: Any, words: Sequence[Any]) -> None:
@@ -386,6 +396,7 @@ def store_transposed(
     def generate(b: Any, values: list[Any]) -> None:
         tile, map_, *index = values
         words = pairs_of_halves(b, unpack(b, tile, layout.registers))
+        # Not `_late_lane_and_warp`: whether it would save registers here was not measured.
         number = thread(b)
         lane, warp = lane_of(b, number), b.lshr(number, i32c(LANE_BITS))
         mine = b.add(address(b, place), b.mul(warp, i32c(buffers * smem_layout.nbytes)))
@@ -404,6 +415,7 @@ def store_transposed(
         for m in range(cores):
             for first in range(0, rows, span):
                 with b.if_then(leads):
+                    # First for all places: each tile begins with place 0, whichever one the tile before ended with.
                     _wait_until_read(b, 0 if m == first == 0 else buffers - 1)
                 synchronize_warp(b)  # no lane writes before its first lane has waited
                 for part in range(0, span, 2 * MATRIX):
@@ -454,12 +466,13 @@ def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int
     registers = {offset: register for register, offset in enumerate(layout.offsets)}
     origins = sorted({(row - row % WARP_ROWS, column - column % span) for row, column in registers})
 
-    writes, begins = part != "begin", part != "write"
+    writes, adds = part != "begin", part != "write"
+    # The parts are separate calls, so what one writes has to stay in its places until the other begins.
     assert not part or len(origins) <= buffers, "a part takes all boxes at once"
 
     def generate(b: Any, values: list[Any]) -> None:
         elements = unpack(b, values[0], layout.registers) if writes else []
-        map_, *index = values[writes:] if begins else [None, *[i32c(0)] * (len(row_extents) + 1)]
+        map_, *index = values[writes:] if adds else [None, *[i32c(0)] * (len(row_extents) + 1)]
         lane, warp = _late_lane_and_warp(b)
         mine = b.add(address(b, place), b.mul(warp, i32c(buffers * nbytes)))
         # 8 columns are two pieces of 16 bytes. Lane l has columns 2 (l % 4) and the next one, half a piece, in row
@@ -486,8 +499,8 @@ def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int
                             # Modes").
                             text = f"st.shared.v2.f32 [$0+{below * span * WORD_BYTES}], {{$1, $2}};"
                             asm(b, VOID, [target, *pair], text, "r,f,f,~{memory}", effect=True)
-            if not begins:
-                return
+            if not adds:
+                return  # after the one round that a part has
             proxy_fence(b)  # of each lane, for what it wrote: TMA reads it next; once for all boxes, since it is slow
             synchronize_warp(b)  # the first lane begins when all have written
             with b.if_then(leads):
@@ -497,7 +510,7 @@ def add(layout: Layout, *, span: int, buffers: int, place: int, shape: tuple[int
                     coordinates = [b.add(*each) for each in zip(starts, within, strict=True)][::-1]
                     _begin_store(b, map_, source, coordinates, adds=True)
 
-    kinds = [frag(f32, layout.registers)] * writes + [TENSOR_MAP, *[INTEGER] * (len(row_extents) + 1)] * begins
+    kinds = [frag(f32, layout.registers)] * writes + [TENSOR_MAP, *[INTEGER] * (len(row_extents) + 1)] * adds
     return intrinsic("add", None, kinds, generate)
 
 
