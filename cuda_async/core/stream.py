@@ -170,20 +170,24 @@ class Stream:
                 self._mark = self.device.driver.create_event()
             elif self._marked >= sequence:
                 return self._mark, self._marked
-            # Read before recording: what another thread enqueues meanwhile may not be covered.
-            before, covered, settled = self.begun, self.sequence, not holds(self)
-            try:
-                # Not waited for: its holder may want `_mark_lock`.
-                settled = self.submission.acquire(blocking=False) and settled
-                self.driver.record(self._mark)
-            finally:
-                try:  # noqa: SIM105 - no question whether it is held: Ctrl-C may come behind `acquire`
-                    self.submission.release()
-                except RuntimeError:  # another thread has it
-                    pass
+            self._marked = self._record(self._mark)
             self._events += 1
-            self._marked = covered if settled else before
             return self._mark, self._marked
+
+    def _record(self, event: DriverEvent) -> int:
+        """Record an event, and return how many pieces of whole operations it covers."""
+        # Read before recording: what another thread enqueues meanwhile may not be covered.
+        before, covered, settled = self.begun, self.sequence, not holds(self)
+        try:
+            # Not waited for: its holder may want `_mark_lock`.
+            settled = self.submission.acquire(blocking=False) and settled
+            self.driver.record(event)
+        finally:
+            try:  # noqa: SIM105 - no question whether it is held: Ctrl-C may come behind `acquire`
+                self.submission.release()
+            except RuntimeError:  # another thread has it
+                pass
+        return covered if settled else before
 
     def follows(self, source: Stream, sequence: int) -> bool:
         """Whether later work here is known to come behind work on `source`.
@@ -462,7 +466,7 @@ class Stream:
         covered = self.sequence
         event = self.device.borrow_event()
         try:
-            self.driver.record(event)
+            whole = self._record(event)
             self.driver.awaited()  # this thread has nothing else to do
             try:
                 wait_event(event)
@@ -472,7 +476,7 @@ class Stream:
                 raise
         finally:
             self.device.return_event(event)
-        self.completed = max(self.completed, covered)
+        self.completed = max(self.completed, whole)
         if self.held and not holds(self):
             self._drop_held(covered)
 

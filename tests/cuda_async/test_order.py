@@ -457,3 +457,37 @@ def test_records_stay_short_and_the_fast_path_comes_back() -> None:
     assert record.writer is scene.last
     assert record.readers == {}
     scene.close()
+
+
+def test_a_synchronization_amid_a_submission_covers_no_part_of_it() -> None:
+    """The first piece is done, under whose number the memory notes both."""
+    scene = Scene("sim")
+    assert scene.sim is not None
+    (first, second), storage = scene.streams, scene.shared[0]
+    halfway, proceed = threading.Event(), threading.Event()
+
+    def write_twice() -> None:
+        with first.submission:
+            first.begin_single()
+            storage.order(first, True)
+            enqueue(first, storage, scene.own[0], write=True)
+            halfway.set()
+            assert proceed.wait(60)
+            enqueue(first, storage, scene.own[0], write=True)
+
+    writing = threading.Thread(target=write_twice)
+    writing.start()
+    assert halfway.wait(60)
+    scene.sim.automatic = True
+    first.synchronize()
+    scene.sim.automatic = False
+    following = threading.Thread(target=launch, args=(second, storage, scene.own[1]), kwargs={"write": True})
+    following.start()
+    while not waits() and following.is_alive():
+        pass
+    assert following.is_alive(), "it took the second piece for done"
+    proceed.set()
+    writing.join(60)
+    following.join(60)
+    scene.check("a synchronization")
+    scene.close()
