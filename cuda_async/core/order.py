@@ -314,8 +314,8 @@ class Order:
         memory alone, and somebody else have written another part.
         """
         followed = [(source, sequence) for source, sequence in self.writers() if stream.follows(source, sequence)]
-        stream.sequence += 1
         self._note_write(stream)
+        stream.sequence += 1  # behind the note, which has the number of the next piece
         self._forget_writes([use for use in followed if use[0] is not stream])
         self.end_replays()
 

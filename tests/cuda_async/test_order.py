@@ -20,6 +20,7 @@ from cuda_async.core import order
 from cuda_async.core.nesting import allow_nested
 from cuda_async.driver.checked import CheckedGraph, CheckedStream, Ledger
 from cuda_async.driver.interface import DriverGraph, DriverStream
+from cuda_async.foreign import end_export
 from cuda_async.testing import CheckedDriver, SimDriver
 from cuda_async.unsafe import async_on
 from tests.support.interrupts import crossed
@@ -490,4 +491,18 @@ def test_a_synchronization_amid_a_submission_covers_no_part_of_it() -> None:
     writing.join(60)
     following.join(60)
     scene.check("a synchronization")
+    scene.close()
+
+
+def test_a_write_of_another_library_can_be_done() -> None:
+    """Its number is that of a piece which the stream counts."""
+    scene = Scene("sim")
+    assert scene.sim is not None
+    storage, stream = scene.shared[0], scene.last
+    stream.follow(scene.streams[1], scene.streams[1].sequence)
+    end_export(storage, stream)
+    assert storage.last_writer() is stream
+    scene.sim.automatic = True
+    stream.synchronize()
+    assert storage.last_writer() is None
     scene.close()
