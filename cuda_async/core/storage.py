@@ -282,18 +282,15 @@ class Storage:
         """
 
     def write_mark(self) -> tuple[object, int] | None:
-        """The last write as (stream, sequence).
+        """A mark of the last write.
 
-        A caller compares it with a later one, to tell whether the memory was written in between. None for memory that
-        was allocated here and that nothing has written.
+        A caller compares it with a later one: the two are equal if nothing has written the memory in between. None for
+        memory that was allocated here and that nothing has written.
         """
         allocation = self._allocation
         # An allocation counts as a write of its stream, so that other streams wait for it.
         untouched = allocation.writer is allocation.stream and allocation.written == allocation.allocated_at
-        if untouched:
-            return None
-        written = next((sequence for _, sequence in allocation.writers()), allocation.written)
-        return (allocation.writer or allocation.stream, written)
+        return None if untouched else (tuple(allocation.writers()), allocation.written)
 
     def last_writer(self) -> Stream | None:
         """The stream of the last write; None where that is known to be done.

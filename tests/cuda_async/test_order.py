@@ -506,3 +506,17 @@ def test_a_write_of_another_library_can_be_done() -> None:
     stream.synchronize()
     assert storage.last_writer() is None
     scene.close()
+
+
+def test_a_mark_tells_of_each_of_several_writers() -> None:
+    """Two other libraries' streams have written, of which neither follows the other."""
+    scene = Scene("sim")
+    storage = scene.shared[0]
+    for stream in scene.streams:
+        end_export(storage, stream)
+    for stream in scene.streams:
+        mark = storage.write_mark()
+        assert storage.write_mark() == mark
+        end_export(storage, stream)
+        assert storage.write_mark() != mark
+    scene.close()
