@@ -302,7 +302,7 @@ class Order:
             if source in last and last[source] <= sequence and len(last) > 1:
                 del last[source]
         writer, *others = last  # no call up to the end, where a finalizer could note a write
-        if not others:
+        if not others and self.writer is writers:  # else finalizers have replaced the record in the loop above
             self.written = last[writer]
             self.writer = writer
 

@@ -520,3 +520,32 @@ def test_a_mark_tells_of_each_of_several_writers() -> None:
         end_export(storage, stream)
         assert storage.write_mark() != mark
     scene.close()
+
+
+def test_a_write_noted_amid_the_forgetting_of_others_stays() -> None:
+    """Finalizers of exports run between two steps of `Order._forget_writes`."""
+    scene = Scene("sim")
+    storage, record = scene.shared[0], scene.shared[0]._allocation  # pyright: ignore[reportPrivateUsage]
+    first, second = scene.streams
+    for stream in (first, second):
+        end_export(storage, stream)
+    followed = record.writers()
+    finalizers = [scene.last, scene.home]
+    scene.last.follow(first, first.sequence)
+    scene.last.follow(second, second.sequence)
+
+    class Interrupted(dict[Stream, int]):
+        def __len__(self) -> int:
+            if finalizers:
+                streams, finalizers[:] = [*finalizers], []
+                for stream in streams:
+                    end_export(storage, stream)
+            return super().__len__()
+
+    assert record.writer is not None
+    assert not isinstance(record.writer, Stream)
+    record.writer.last = Interrupted(record.writer.last)
+    record._forget_writes(followed)  # pyright: ignore[reportPrivateUsage]
+    assert not finalizers
+    assert {stream for stream, _ in record.writers()} >= {scene.last, scene.home}
+    scene.close()
