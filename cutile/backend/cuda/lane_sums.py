@@ -125,7 +125,7 @@ class _Kernel:
             for op in self._readers.get(value, ()):
                 if self._goes_on(op):
                     pending.append(op.results[0])
-                elif not op.regions and not op.terminates:
+                elif not isinstance(op, For | While | If) and not op.terminates:  # those carry it
                     sums.readers.setdefault(value, []).append(op)
         operations = {self._definitions[value] for value in sums.values if value in self._definitions}
         layouts = {op.results[0].type: op.attributes["layout"] for op in operations if "layout" in op.attributes}

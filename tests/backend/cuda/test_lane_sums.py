@@ -43,6 +43,8 @@ CASES = {
     "under a branch": (f"if k % 2 == 0:\n            {SUM}", "0", "total"),
     "read with a factor": (SUM, "0", "total * 3.0"),
     "read by two": (SUM, "0", "ct.max_tile(total, 1.0) + total"),
+    "read by a reduction": (SUM, "0", "ct.reduce(total, 0, 0.0, lambda p, q: p + q).reshape((1, 1))"),
+    "read by a scan": (SUM, "0", "ct.scan(total, 0, ct.reverse.FORWARD, 0.0, lambda p, q: p + q)"),
 }
 NOT_DEFERRED = {
     "read in the loop": (f"{SUM}\n        s = s + total", "0", "total"),
