@@ -155,10 +155,17 @@ class _Kernel:
 
         Further additions and factors may come between.
         """
-        if not (isinstance(op, Add | Mul) or _only_renames(op)):
-            return False
-        result = op.results[0]
-        return result in self._carried or any(self._goes_on(reader) for reader in self._readers.get(result, ()))
+        pending, seen = [op], {op}  # each operation once: an operation may read a value twice, as `x + x`
+        while pending:
+            op = pending.pop()
+            if not (isinstance(op, Add | Mul) or _only_renames(op)):
+                continue
+            if op.results[0] in self._carried:
+                return True
+            readers = set(self._readers.get(op.results[0], ())) - seen
+            seen |= readers
+            pending += readers
+        return False
 
     def _is_sum(self, op: Op, values: set[Value]) -> bool:
         """Whether lanes may have parts of an operation's result."""

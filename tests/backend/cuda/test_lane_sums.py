@@ -100,6 +100,17 @@ def rows(z: Mut, x: Tensor):
     assert deferred(lowered(written(text, {"z": mut(16, 1), "x": tensor(2, f32)}))) == (0, 0)
 
 
+def test_a_long_chain_of_additions_is_looked_through_once() -> None:
+    """Each one reads the one before it twice: there are 2 ** 60 ways through the chain."""
+    doubled = "    t = t + t\n" * 60
+    text = f"""
+def rows(z: Mut, x: Tensor):
+    t = ct.reduce_sum(ct.load_tile(x, (16, 256), (0, 0)), 1).reshape((16, 1))
+{doubled}    z.store(t)
+"""
+    assert deferred(lowered(written(text, {"z": mut(16, 1), "x": tensor(2, f32)}))) == (0, 0)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [*CASES, *NOT_DEFERRED])
 def test_sums_are_right_on_a_gpu(name: str) -> None:
