@@ -95,7 +95,7 @@ def settle(stream: Stream | None, source: Stream, sequence: int) -> bool:
 
 
 def _wait_over(stream: Stream | None, source: Stream, sequence: int) -> bool:
-    """Wait for `settle`; the loop has a function of its own for the reason that `event.wait_done` states."""
+    """Wait for `settle`. The loop has a function of its own: see `event.wait_done`."""
     while True:
         if stream is not None:
             with _lock:
@@ -108,7 +108,7 @@ def _wait_over(stream: Stream | None, source: Stream, sequence: int) -> bool:
 
 
 def _is_free(source: Stream, timeout_s: float, waiting: Stream | None = None) -> bool:
-    """Whether no other thread submits on `source`, at some moment within `timeout_s` seconds.
+    """Whether no other thread submits on `source` at some moment of the timeout.
 
     If so, the submission on the stream `waiting` is removed from those that wait.
     """
@@ -126,7 +126,10 @@ def _is_free(source: Stream, timeout_s: float, waiting: Stream | None = None) ->
 
 
 def _is_ring(stream: Stream) -> bool:
-    """Whether the submission that `stream` waits for waits for `stream` in turn, maybe through others."""
+    """Whether the submission that `stream` waits for waits for `stream`.
+
+    Other waits may come between.
+    """
     wait = _waits.get(stream)
     for _ in range(len(_waits)):  # each wait once: there may be a ring without `stream`, which has no end
         if wait is None or wait[1] <= wait[0].begun:  # that submission is over: its waiter is about to go on
@@ -138,7 +141,7 @@ def _is_ring(stream: Stream) -> bool:
 
 
 class Nested:
-    """A block in which a thread that submits on one stream submits on another one, too.
+    """A block in which a thread submits on another stream inside a submission.
 
     The submission around it counts as waiting for the lock of the other stream.
 
@@ -193,7 +196,7 @@ class _Writers:
 
 
 class Replay:
-    """Launches of one graph on one stream, which the records of its operands have once.
+    """Launches of one graph on one stream, which its operands' records have once.
 
     A graph may have hundreds of operands. While `valid` is true, a launch only sets `last`.
 
@@ -323,7 +326,7 @@ class Order:
             self.writer = writer
 
     def write_unseen(self, stream: Stream) -> None:
-        """Note that another library may have written, by work that it has enqueued on `stream`.
+        """Note that another library may have written, by its work on `stream` so far.
 
         For finalizers: it takes no lock and does not call the driver. A write that `stream` has not followed stays in
         the record: the library may have written one part of the memory, and that write another part.
@@ -390,9 +393,10 @@ class Order:
     # -- launches of graphs -------------------------------------------------------------------
 
     def replay(self, replay: Replay, write: bool) -> None:
-        """Let later launches of a graph note nothing, until another stream uses the memory.
+        """Let later launches of a graph note nothing.
 
-        The caller holds the lock of `replay.stream`. After this call it orders its launch behind the noted uses.
+        That ends when another stream uses the memory. The caller holds the lock of `replay.stream`. After this call it
+        orders its launch behind the noted uses.
         """
         while True:
             others = self.replays

@@ -96,7 +96,7 @@ class _Allocation(Order):
 
 
 def _wait_for_frees(stream: Stream) -> None:
-    """Free memory whose storages are gone, and wait for the frees, so that an allocation need not fail.
+    """Free memory whose storages are gone, and wait until it is free.
 
     The caller may hold the submission lock of `stream`. The device's work takes no such lock, so the wait ends. The
     exception is a collective of the CPU. It may need other threads, which may wait for that lock, or a later call of

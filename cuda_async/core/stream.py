@@ -192,7 +192,7 @@ class Stream:
         return covered if settled else before
 
     def follows(self, source: Stream, sequence: int) -> bool:
-        """Whether later work here is known to follow the first `sequence` pieces of `source`."""
+        """Whether later work here is known to follow `sequence` pieces of `source`."""
         return source is self or sequence <= source.completed or self._seen.get(source, 0) >= sequence
 
     def follow(self, source: Stream, sequence: int, *, depend: bool = True, wait: bool = True) -> bool:
@@ -480,10 +480,11 @@ class Stream:
             self._drop_held(covered)
 
     def _drop_held(self, covered: int) -> None:
-        """Drop the held objects if the stream has no pieces but the first `covered`, which are done.
+        """Drop the held objects if all pieces of the stream are done.
 
-        An operation may hold its code before it is enqueued. So nothing is dropped while an operation is being
-        submitted: not by another thread, for which this looks, nor by this one, for which `synchronize` has looked.
+        The first `covered` are. An operation may hold its code before it is enqueued. So nothing is dropped while an
+        operation is being submitted. This method looks for another thread that does so, and `synchronize` has looked
+        whether this thread does.
         """
         try:
             # It does not wait for the lock, whose holder may take long.
