@@ -37,7 +37,7 @@ __all__ = ("DeviceFuture", "FutureState")
 
 T = TypeVar("T")
 
-_SPIN_POLL_S = 20e-6  # seconds between two polls for the end of another thread's spin, which takes about as long
+_SPIN_POLL_S = 20e-6  # seconds between two looks whether another thread's spin has ended, which takes about as long
 
 
 class FutureState(Enum):
