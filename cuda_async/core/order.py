@@ -84,14 +84,18 @@ def settle(stream: Stream | None, source: Stream, sequence: int) -> bool:
         stream = outer
     if stream is None or not holds(stream):
         return _wait_over(None, source, sequence)  # this thread submits nothing, so no thread waits for it
-    if stream is not outer:
+    around = _waits.get(stream)  # that of `Nested`, if it is the stream of a submission around the present one
+    if stream is not outer and around is None:
         # A launch without a run, which need not have set `begun`. It enqueues one piece, and has not done so yet. A run
         # has set `begun`, and may have enqueued pieces since.
         stream.begun = stream.sequence
     try:
         return _wait_over(stream, source, sequence)
     finally:
-        _waits.pop(stream, None)
+        if around is None:
+            _waits.pop(stream, None)
+        else:
+            _waits[stream] = around
 
 
 def _wait_over(stream: Stream | None, source: Stream, sequence: int) -> bool:

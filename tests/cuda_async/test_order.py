@@ -408,6 +408,52 @@ def test_a_submission_inside_another_is_part_of_a_ring() -> None:
     assert waits() == {}
 
 
+def test_a_wait_of_the_submission_around_leaves_its_beginning() -> None:
+    """A submission inside another one orders work on the outer stream, and has to wait for a third one."""
+    scene = Scene("sim")
+    (first, second), other = scene.streams, scene.shared[1]
+    records: dict[Stream, tuple[Stream, int]] = order._waits  # pyright: ignore[reportPrivateUsage]
+    held, waited = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with scene.last.submission:
+            scene.last.begin_single()
+            other.order(scene.last, True)
+            held.set()
+            assert waited.wait(60)
+            enqueue(scene.last, other, scene.own[1], write=True)
+
+    def proceed() -> None:
+        while records.get(first, (second,))[0] is second:
+            pass
+        waited.set()
+
+    class Inner(DeviceOp[None]):
+        def execute(self, context: ExecutionContext) -> None:
+            around = records[first]
+            other.use(first, write=True)
+            assert records[first] == around
+
+    class Outer(DeviceOp[None]):
+        def execute(self, context: ExecutionContext) -> None:
+            begun = first.begun
+            scene.shared[0].use(first, write=True)
+            enqueue(first, scene.shared[0], scene.own[0], write=True)
+            with allow_nested():
+                async_on(Inner(), second)
+            assert first.begun == begun
+
+    threads = [threading.Thread(target=target) for target in (hold, proceed)]
+    threads[0].start()
+    assert held.wait(60)
+    threads[1].start()
+    async_on(Outer(), first)
+    for thread in threads:
+        thread.join(60)
+    assert waits() == {}
+    scene.close()
+
+
 def test_a_wait_for_an_earlier_submission_is_no_ring() -> None:
     """The thread of the first stream has waited for a launch on the second one, and has yet to say that it is over."""
     scene = Scene("sim")
