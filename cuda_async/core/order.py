@@ -84,7 +84,7 @@ def settle(stream: Stream | None, source: Stream, sequence: int) -> bool:
         stream = outer
     if stream is None or not holds(stream):
         return _wait_over(None, source, sequence)  # this thread submits nothing, so no thread waits for it
-    around = _waits.get(stream)  # that of `Nested`, if it is the stream of a submission around the present one
+    around = _waits.get(stream)  # noted by `Nested` if `stream` has a submission around the present one
     if stream is not outer and around is None:
         # A launch without a run, which need not have set `begun`. It enqueues one piece, and has not done so yet. A run
         # has set `begun`, and may have enqueued pieces since.
@@ -130,10 +130,7 @@ def _is_free(source: Stream, timeout_s: float, waiting: Stream | None = None) ->
 
 
 def _is_ring(stream: Stream) -> bool:
-    """Whether the submission that `stream` waits for waits for `stream`.
-
-    Other waits may come between.
-    """
+    """Whether the waits of submissions lead from `stream` back to it."""
     wait = _waits.get(stream)
     for _ in range(len(_waits)):  # each wait once: there may be a ring without `stream`, which has no end
         if wait is None or wait[1] <= wait[0].begun:  # that submission is over: its waiter is about to go on
@@ -200,7 +197,7 @@ class _Writers:
 
 
 class Replay:
-    """Launches of one graph on one stream, which its operands' records have once.
+    """Launches of one graph on one stream, noted once in the record of each operand.
 
     A graph may have hundreds of operands. While `valid` is true, a launch only sets `last`.
 
@@ -300,7 +297,7 @@ class Order:
         writers = _Writers()
         number, last = stream.sequence + 1, writers.last
         writer: Any = self.writer
-        # No call up to the end of the branches, where another stream's thread or a finalizer could note a write.
+        # No call up to the end of the branches: at a call another thread or a finalizer could note a write.
         if writer is None or writer is stream:
             self.written = number
             self.writer = stream
@@ -324,8 +321,8 @@ class Order:
         for source, sequence in writes:
             if source in last and last[source] <= sequence and len(last) > 1:
                 del last[source]
-        writer, *others = last  # no call up to the end, where a finalizer could note a write
-        if not others and self.writer is writers:  # else finalizers have replaced the record in the loop above
+        writer, *others = last  # no call up to the end: at a call a finalizer could note a write
+        if not others and self.writer is writers:  # else finalizers have put another object there meanwhile
             self.written = last[writer]
             self.writer = writer
 
@@ -344,8 +341,8 @@ class Order:
     def forget_readers(self) -> None:
         """Forget reads that are done, so that streams which nothing else holds are freed."""
         for reader in list(self.readers):
-            # A thread that submits a read holds this lock. So no read is added while we hold it: another thread's new
-            # read must not be forgotten with an old one.
+            # A thread that submits a read on `reader` holds this lock. So while this thread holds it, no new read is
+            # added, which would be forgotten with the old one.
             try:
                 # 0 if another thread has removed the read meanwhile: then there is nothing to remove. A stream of
                 # `replays` stays: later launches there note nothing, and could not enter it again.
