@@ -305,7 +305,7 @@ class _FastFuture(DeviceFuture[T]):
             return super()._begin()
         if self._ended_leases is not None:
             self._renew_leases(self._ended_leases)
-        # No call from the question to the end of the next statement: at a call, threads could change.
+        # No call from the test to the end of the next assignment: at a call, threads could change.
         if self._started:
             return self._find_run()
         self._op, self._started = None, True
