@@ -110,8 +110,9 @@ class Operation(ABC, Generic[T_co]):
         """A function that does what `execute` does on a stream, without a run; or None.
 
         A run (`run.py`) follows an operation until the device is done: it records memory, callbacks and failures. The
-        function is for an operation that needs none of that: it brings nothing to the host, `written` returns the memory
-        that it makes, and `failed_part` the part that failed. None, as here, is always right.
+        function is for an operation that needs none of that. Such an operation brings nothing to the host. Its
+        `written` has the memory that it makes, and its `failed_part` the part that failed. None, as here, is always
+        right.
 
         Args:
             waited: whether this object lives until the device is done. If not, the work must not need anything that
