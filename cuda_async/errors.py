@@ -178,7 +178,7 @@ class InternalError(DeviceError, RuntimeError):
 
 
 _MAX_TEXT = 1000  # characters of an object in a message; a longer text is cut there
-_MAX_ITEMS = 8  # items of a tuple whose `repr` fails that a message shows; of a longer one it tells the length
+_MAX_ITEMS = 8  # items that a message shows of a tuple whose `repr` fails; of a longer one it shows the length
 
 
 def raise_again(error: BaseException) -> NoReturn:
@@ -200,7 +200,8 @@ def shows_place(error: BaseException) -> bool:
 def hide_own_frames(error: BaseException) -> None:
     """Leave `outer_frames` alone in the traceback of an error that shows its place.
 
-    A bare `raise` follows this call. Nor is the error shown that it was raised from, unless it names it as its cause.
+    A bare `raise` follows this call. The error during whose handling it was raised is hidden, too, unless it is the
+    cause.
     """
     if shows_place(error):
         error.__traceback__, error.__suppress_context__ = outer_frames(error), True
@@ -233,8 +234,8 @@ def as_text(value: Any) -> str:
     """
     try:
         text = repr(value)
-    except Exception:  # a `repr` of a user's that fails, lists that nest too deeply, or an int of too many digits:
-        if isinstance(value, int):  # Python writes 4300 of them (`sys.set_int_max_str_digits`)
+    except Exception:  # a user's `repr` that fails, lists that nest too deeply, or an int of too many digits
+        if isinstance(value, int):  # of more than 4300 digits (`sys.set_int_max_str_digits`)
             return f"<{'negative ' if value < 0 else ''}int of {value.bit_length()} bits>"
         name = type(cast("object", value)).__name__
         if not isinstance(value, tuple | list):
@@ -261,7 +262,7 @@ def closest(name: str, names: Iterable[str]) -> list[str]:
 
 
 _SAME_LETTERS = 0.6  # share of equal letters below which names are not compared further, as in difflib
-_MISSPELT = 0.77  # share of equal letters: one wrong letter of five, one too many of three
+_MISSPELT = 0.77  # least share of equal letters: it is 0.8 if one letter of five is wrong, 0.75 if one of four is
 
 
 def _misspelt(name: str, other: str, share: float) -> bool:

@@ -107,8 +107,8 @@ def sync_on(op: Operation[T], stream: Stream) -> T:
     enqueued: Enqueued[T] | Run[T] | None = None
     try:
         enqueued = enqueue(op, stream, enqueue_on, leases)
-        # The frames: this one, `DeviceOp.sync_on`, the user's (or one of ours, behind `sync`: then `site_of` goes on).
-        # Found now, while the device is at work.
+        # The line is found now, while the device is at work. The frames are: this one, `DeviceOp.sync_on`, the user's
+        # (or, if the user called `sync`, one of ours, behind which `site_of` looks further).
         op.note_use(site_of(sys._getframe(2)))  # pyright: ignore[reportPrivateUsage]
         if isinstance(enqueued, Run):
             return enqueued.wait()
@@ -196,8 +196,8 @@ def async_on(op: Operation[T], stream: Stream) -> T:
 def fast_path(op: Operation[T], stream: Stream, *, waited: bool) -> Callable[[Stream], T] | None:
     """A function that enqueues `op` without a run; None where it needs one.
 
-    It needs a run where the operation says so, the stream captures, an observer is told of runs, or this thread submits
-    a run.
+    It needs a run if the operation says so, if the stream captures, if an observer is told of runs, or if this thread
+    submits a run.
     """
     try:
         recorder = stream.recorder
@@ -231,13 +231,13 @@ def enqueue(
 
 
 class _Submission:
-    """The place of a run while methods of results are called where there is no run."""
+    """Stands for a run in `holders` while methods of results are called without one."""
 
     __slots__ = ()
 
     @property
     def allies(self) -> set[object]:
-        """Empty: no earlier work is told of it."""
+        """Empty: its work is ordered behind no other run's."""
         return set()
 
 
@@ -269,7 +269,7 @@ def enqueue_chain(
         if done < len(steps):
             submission, thread = _Submission(), get_ident()
             for lease in leases:
-                lease.run = submission  # as of a run: methods of the result may use what is lent to the operation
+                lease.run = submission  # as for a run: methods of the result may use what is lent to the operation
             try:
                 holders[thread] = submission
                 for part in steps[done:]:
@@ -305,7 +305,7 @@ class _FastFuture(DeviceFuture[T]):
             return super()._begin()
         if self._ended_leases is not None:
             self._renew_leases(self._ended_leases)
-        # No call from the question to the end of the next statement, where threads could change.
+        # No call from the test to the end of the next assignment: at a call, threads could change.
         if self._started:
             return self._find_run()
         self._op, self._started = None, True

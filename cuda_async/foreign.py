@@ -41,7 +41,7 @@ Span = tuple[int, int]
 
 
 RECENT = 256
-"""Lists that are kept though nothing is imported by them: a program imports the same tensors again and again."""
+"""Lists that are kept after their last import has ended: a program imports the same tensors again and again."""
 
 
 class Spans:
@@ -50,12 +50,12 @@ class Spans:
     Imports of one range share a list. Ranges that overlap have lists of their own, which know each other as neighbours.
     So an operation is compared with what may touch its bytes, however much else was imported.
 
-    Ranges are kept by the number of binary digits of their length, each kind sorted by start. A range that overlaps
-    [start, stop) begins below `stop`, and above `start` less its kind's greatest length; so few are looked at that do
-    not overlap.
+    Ranges are grouped by the number of binary digits of their length, and sorted by start in each group. A range that
+    overlaps [start, stop) begins before `stop`, and after `start` minus the greatest length of its group. So few ranges
+    are looked at in vain.
 
-    A collection may end a list at any time, and a signal handler may import while this thread does. So a list that has
-    ended is only noted, and each change leaves the ranges complete.
+    A collection may end a list at any time, and a signal handler may import while this thread does. So the end of a
+    list is only noted, for a later call to forget its range, and each change leaves the ranges complete.
     """
 
     __slots__ = ("_count", "_ended", "_lists", "_lock", "_recent", "_starts")
@@ -71,7 +71,7 @@ class Spans:
     def leases(self, start: int, stop: int) -> LeaseList:
         """The list of leases of the bytes [start, stop).
 
-        Of no bytes it is one that has no neighbours.
+        For an empty range it is a list without neighbours.
         """
         if stop <= start:
             return LeaseList()
@@ -98,14 +98,16 @@ class Spans:
                 return leases
 
     def _add(self, span: Span, before: weakref.ref[LeaseList] | None) -> LeaseList | None:
-        """Make the list of a range.
+        """Make the list of a range; None if a signal handler has come between.
 
-        It takes the place of `before`, which has ended and is not forgotten yet.
+        The handler has imported or forgotten the range meanwhile.
 
-        None where a signal handler has imported or forgotten the range meanwhile.
+        Args:
+            span: the range.
+            before: the range's earlier list, which has ended but is not forgotten yet; None if there is none.
         """
         leases, ended, count = LeaseList(), self._ended, self._count
-        # Linked before anybody can lend by it: a lease that its neighbours miss does not exist yet.
+        # Linked before anything is entered in it, so that the neighbours miss no lease.
         neighbours = self._overlapping(span)
         for neighbour in neighbours:
             link(leases, neighbour)
@@ -113,7 +115,7 @@ class Spans:
         spans = self._starts.setdefault((span[1] - span[0]).bit_length(), [])
         if before is None:
             insort(spans, span)
-        # No call stands between the test and the entry, so that no handler comes between them.
+        # There is no call between the test and the entry, where a signal handler could run.
         if (self._lists[span] if span in self._lists else None) is not before:  # noqa: SIM401 - `get` is a call
             if before is None:
                 spans.remove(span)
@@ -153,7 +155,7 @@ class Spans:
             reference = self._lists.get(span)
             if reference is None or reference() is not None:
                 continue
-            # A signal handler may have imported the range again since `get`. Behind this test there is no call.
+            # A signal handler may have imported the range again since `get`. There is no call from this test to `del`.
             if span in self._lists and self._lists[span] is reference:
                 del self._lists[span]
                 self._starts[(span[1] - span[0]).bit_length()].remove(span)  # an empty list stays: there are 64 at most
@@ -259,9 +261,9 @@ class ForeignStorage(Storage):
             self.join(stream)
 
     def join(self, stream: Stream) -> None:
-        """Order work on `stream` behind the lender's stream.
+        """Order work on `stream` behind the lender's stream, and that stream behind it.
 
-        That stream waits for the submission.
+        The lender's stream waits for the end of the submission.
         """
         raw = None if self.lender is None else self.lender()
         if raw is None:
@@ -288,9 +290,10 @@ class ForeignStorage(Storage):
 
 
 def end_export(storage: Storage, stream: Stream) -> None:
-    """Have the next use of `storage` wait for another library's `stream`; a free, too.
+    """Have the next use or free of `storage` wait for another library's `stream`.
 
-    Called when an export ends, since the library may have written. For finalizers: no lock, no call of the driver.
+    Called when an export ends, since the library may have written. For finalizers: it takes no lock and does not call
+    the driver.
     """
     storage._allocation.write_unseen(stream)  # pyright: ignore[reportPrivateUsage]
 
@@ -303,10 +306,10 @@ def wait_for_writer(storage: Storage, *, readers: bool = False, submitting: bool
     Args:
         storage: the memory.
         readers: whether to wait for its readers as well, since the caller will write it.
-        submitting: whether the caller means to wait inside a submission, for work that is no part of it.
+        submitting: whether the wait is allowed inside a submission, since it is for work that is no part of it.
 
     Raises:
-        NotReadyError: called inside a submission, where waiting would wait for work that is not enqueued yet.
+        NotReadyError: called inside a submission, whose work may not be enqueued yet, unless `submitting`.
         DeviceError: the operation that was to write the storage failed.
     """
     if storage.error is not None:

@@ -90,7 +90,7 @@ class CudaGraph(Generic[T]):
         self._lent = list({storage.lender: storage for storage, _ in uses if storage.lender}.values())
         """One storage of each library that lends memory."""
         self._replay = Replay(self._stream, valid=False)
-        """The latest launches: while they are valid, the next one needs no order with the operands one by one."""
+        """The latest launches. While it is valid, the next launch need not be ordered with each operand."""
         self._updated: DriverEvent | None = None
         """Recorded behind the latest update; None where there was none, or nothing would wait for it."""
         self._held = Held(handle, uses, run.kept)
@@ -208,8 +208,8 @@ class CudaGraph(Generic[T]):
         try:
             run.allies.add(self._token)  # so that it may write the graph's operands
             inside = holds(self._stream)
-            with self._stream.submission:  # the mark is the update's: no other thread's work comes between
-                if not inside:
+            with self._stream.submission:  # so that no other thread's work comes between the update and its mark
+                if not inside:  # `run.submit` is inside this submission, and does not set `begun`
                     self._stream.begun = self._stream.sequence
                 run.submit()
                 self._mark_update()
@@ -225,17 +225,17 @@ class CudaGraph(Generic[T]):
         return cast("U", handles)
 
     def _note_inputs(self, run: Run[U]) -> None:
-        """Note the outputs that an update writes: no launch makes these anew."""
+        """Note the outputs that an update writes: from now on no launch makes them anew."""
         for lease in run.leases:
             for use in lease.uses:
                 if use[2]:
                     self._outputs.pop(id(use[1]), None)
 
     def _mark_update(self) -> None:
-        """Record the end of an update, for launches on the stream of updates.
+        """Record the end of an update: if it failed, launches on its stream fail, too.
 
-        They fail where the update did. Launches on other streams follow that stream, and fail with it. A GPU tells its
-        events of no failure.
+        Launches on other streams follow the graph's stream, and so fail as well. On a GPU events carry no failures, and
+        nothing is recorded.
         """
         device = self._stream.device
         if not device.driver.works_alone:
@@ -286,7 +286,7 @@ class CudaGraph(Generic[T]):
         That graph's launches order themselves. Until the first of them, outputs that hold no data go on to hold none.
         """
         recorder.meets += cast("Handle", held.handle).meets
-        for storage in tuple(self._outputs.values()):  # a copy: another thread's update takes some away
+        for storage in tuple(self._outputs.values()):  # a copy: another thread's update may remove some
             (recorder.allocated if isinstance(storage.error, NotReadyError) else recorder.remade).append(storage)
         lent: dict[int, list[Span]] = {}
         for _, storage, _, start, stop in self._lease.uses:
@@ -299,7 +299,7 @@ class CudaGraph(Generic[T]):
     def _enqueue(self, stream: Stream, held: Held) -> None:
         replay = self._replay
         same = replay.stream is stream
-        if same:  # noted ahead of the question: who uses an operand elsewhere from now on waits for this launch
+        if same:  # set before `valid` is read: from now on, a use of an operand elsewhere follows this launch
             replay.last = stream.sequence + 1
         if same and replay.valid:
             for storage in self._lent:  # its library may have enqueued work at any time
@@ -323,8 +323,8 @@ class CudaGraph(Generic[T]):
         """
         failure = next((storage.error for storage, _ in uses if storage.error), None) if meets else None
         if failure is not None:
-            # The other ranks launch their graphs, too: without this launch their collectives would meet those of this
-            # graph's next launch. So it is launched all the same, and fails.
+            # The other ranks launch their graphs, too. Without this launch, their collectives would meet those of the
+            # next launch of this graph. So the graph is launched all the same, and fails.
             stream.driver.check_behind(partial(raise_again, without_traceback(failure)))
             for storage, write in uses:
                 storage.use(stream, write=write, failed=True)
@@ -333,10 +333,10 @@ class CudaGraph(Generic[T]):
         try:
             self._order_each(stream, uses, replay)
         except BaseException:
-            replay.valid = False  # operands that it came to forget it: else they keep one for each refused launch
+            replay.valid = False  # so that operands drop it; else they would keep one for each refused launch
             raise
         self._replay = replay
-        if self.closed:  # by another thread, which has ended the launches before
+        if self.closed:  # by another thread meanwhile, which has made the launches before invalid
             replay.valid = False
 
     def _order_each(self, stream: Stream, uses: list[tuple[Storage, bool]], replay: Replay) -> None:
@@ -391,7 +391,7 @@ class CudaGraph(Generic[T]):
     def __del__(self) -> None:
         lease = getattr(self, "_lease", None)  # absent where __init__ failed
         if lease is not None:
-            self._replay.valid = False  # operands forget it when another graph uses them
+            self._replay.valid = False  # so that operands drop it when another graph uses them
             lease.give_back()
             self._return_event()
 
@@ -399,7 +399,7 @@ class CudaGraph(Generic[T]):
         event, self._updated = self._updated, None
         if event is not None:
             event.forget()  # a failure's traceback would keep its frames alive
-            self._stream.device.return_event(event)  # a wait that is enqueued stays valid when it is recorded again
+            self._stream.device.return_event(event)  # an enqueued wait stays as it is when the event is recorded anew
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.nodes} nodes"

@@ -1,4 +1,4 @@
-"""Locks that are safe with forks, handlers and finalizers; threads.
+"""Locks that are safe with forks, signal handlers and finalizers; thread starts.
 
 Every lock of the two packages is made here.
 
@@ -47,7 +47,7 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
 class Gate:
     """Closed until it is opened, once. `open` is safe anywhere, and may be repeated.
 
-    It is no `threading.Event`: a signal handler that comes amid `set` would wait for the event's own lock.
+    It is no `threading.Event`: a signal handler that runs inside `set` would wait for the event's own lock.
     """
 
     __slots__ = ("_lock", "is_open")

@@ -3,7 +3,7 @@
 A subclass overrides `execute`:
 
     class Scale(DeviceOp[Storage]):
-        has_effects = True                                     # dropped unrun: warn
+        has_effects = True                                     # warn if it is dropped unrun
 
         def __init__(self, storage: Storage, factor: float) -> None:
             self._storage, self._factor = storage, factor      # check arguments first: an error leaves nothing

@@ -32,10 +32,10 @@ class Capture(Protocol):
         allocated: memory that recorded operations allocated, and that holds no data yet.
         remade: memory of recorded graphs that holds data, or failed to get them, and that each launch makes anew.
         traces: whether this is a trace: nothing of it will run.
-        since: of a trace, the number that a shared operation made at its beginning would have.
-        meets: what communicators made for the recorded collectives (`Engine.recorded`); empty without any. The graph
-            keeps these objects. A graph with collectives is launched even where its operands hold nothing useful,
-            since other ranks launch theirs.
+        since: of a trace: the number that a shared operation made when the trace began would have.
+        meets: the objects that communicators made for the recorded collectives (`Engine.recorded`), which the graph
+            keeps. A graph with collectives is launched even if its operands hold nothing useful, since other ranks
+            launch theirs.
     """
 
     home: Stream
@@ -67,7 +67,7 @@ class Capture(Protocol):
     def workspace(self, nbytes: int) -> Storage:
         """Memory for the blocks of the launch that is being recorded.
 
-        Zeros before it first runs.
+        It holds zeros when the launch first runs.
         """
         ...
 

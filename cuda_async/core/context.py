@@ -81,7 +81,7 @@ class ExecutionContext:
         return result
 
     def drive(self, op: Operation[T]) -> T:
-        """Execute the operations that `op`, which has begun, unfolds to.
+        """Execute the operations that `op` unfolds to; `op` has begun.
 
         This is one frame, however deeply the operations nest.
         """
@@ -168,7 +168,7 @@ class ExecutionContext:
     def hold_code(self, code: object) -> None:
         """Hold loaded code until the device has run it.
 
-        Held longer than by `keep` (see `Stream.hold`), but cheaper when repeated.
+        It is held longer than by `keep` (see `Stream.hold`), but to hold it again costs less.
         """
         self.stream.hold(code)
 

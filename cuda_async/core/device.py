@@ -1,8 +1,8 @@
 """`Device`: a GPU, or this machine's CPU. There is one object for each device.
 
-A device owns its driver and a list of calls that give things back to the driver. Finalizers append to
-that list, and neither take locks nor call the driver: the garbage collector runs them amid anything.
-The list is emptied at the next submission.
+A device owns its driver, and a list of calls that give things back to the driver. Finalizers append to that list. They
+neither take locks nor call the driver, since the garbage collector may run them inside any other code. The calls are
+made at the next submission.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ _devices: dict[tuple[DeviceKind, int], Device] = {}
 _devices_lock = new_lock()
 
 
+# Names that users of other libraries try as attributes of `Device`, and what to write instead.
 _DEVICES = {
     "count": "device_count()",
     "cpu": "Device.host()",
@@ -259,8 +260,8 @@ class Device(metaclass=_DeviceNames):
             sm_margin: multiprocessors that kernels with a persistent grid leave free on this stream. Such a kernel
                 takes all others until it ends. Without a margin a collective on another stream would wait for the
                 kernel, or the kernel for the collective: leave as many multiprocessors as the collective has thread
-                blocks (`Communicator.max_ctas`). None, which is `max_ctas` where NCCL chooses, leaves none. On a CPU it
-                has no effect.
+                blocks (`Communicator.max_ctas`, which is None if NCCL chooses their number). None leaves none. On a CPU
+                it has no effect.
 
         Raises:
             TypeError: `sm_margin` is no whole number.
@@ -323,7 +324,7 @@ class Device(metaclass=_DeviceNames):
         """Wait for the streams of this device's policy, and for no others.
 
         Raises:
-            DeviceError: work failed, as of `Stream.synchronize`. The first failure is raised, behind all waits.
+            DeviceError: work failed, as for `Stream.synchronize`. The first failure is raised after all waits.
         """
         from cuda_async.core.policy import policy_streams
 
@@ -453,7 +454,7 @@ def device_count(kind: DeviceKind = registry.ACCELERATOR) -> int:
 def set_default_device(device: Device | int | str | None) -> None:
     """Set the device of operations that name none.
 
-    None goes back to the best one found. Raises as `Device` does.
+    None undoes the setting. Raises as `Device` does.
 
     Example:
         >>> from cuda_async import default_device, set_default_device
@@ -468,8 +469,8 @@ def set_default_device(device: Device | int | str | None) -> None:
 def default_device() -> Device:
     """The device of operations that name none.
 
-    That of the innermost `with device:`; else the one set by `set_default_device`; else what
-    `CUDA_ASYNC_DEVICE` names; else the best one found.
+    It is the device of the innermost `with device:`; else the one set by `set_default_device`; else the one that
+    `CUDA_ASYNC_DEVICE` names; else the best one (`Device.best`).
 
     Example:
         >>> from cuda_async import Device, default_device

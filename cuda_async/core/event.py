@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 __all__ = ("WAIT_SLICE_S", "Event", "StreamIdle", "wait_done", "wait_event")
 
 WAIT_SLICE_S = 0.05
-"""Seconds of one call of a driver's wait. Ctrl-C is raised between two calls; nobody notices so short a delay."""
+"""Seconds that one call of a driver's wait takes at most. Ctrl-C is raised between two calls, which is early
+enough."""
 
 
 def wait_done(event: DriverEvent) -> None:

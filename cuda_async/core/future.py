@@ -37,7 +37,7 @@ __all__ = ("DeviceFuture", "FutureState")
 
 T = TypeVar("T")
 
-_SPIN_POLL_S = 20e-6  # seconds between two polls for the end of another thread's spin, which takes about as long
+_SPIN_POLL_S = 20e-6  # seconds between two looks whether another thread's spin has ended, which takes about as long
 
 
 class FutureState(Enum):
@@ -154,8 +154,8 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         if self._ended_leases is not None:
             self._renew_leases(self._ended_leases)
         run = Run(op, self._stream, self._leases)
-        # No call from the question to the end of the next statement, where threads could change: one thread has the
-        # operation. Nor can a signal come amid the statement: the future or the run owns the operation.
+        # No call from the test to the end of the next assignment: at a call threads could change, and two could take
+        # the operation. Nor can a signal come amid the assignment: either the future or the run owns the operation.
         if self._started:
             return None
         self._run, self._started, self._op = run, True, None

@@ -3,10 +3,10 @@
 Building an operation lends it its arguments: reads share, a write is exclusive, per storage and
 byte range. A lease ends when the run that executed the operation has finished or failed, when the
 operation is discarded, and when it is collected unrun. Leases of one run (of operations in a `then`
-closure, say) do not conflict: its work is ordered on one stream. Two uses of one operation do.
+closure, say) do not conflict: its work is ordered on one stream. Two uses of one operation do conflict.
 
-The upstream system leaves this check to Rust's borrow checker. Here it is made when an operation is
-built. It does not order work on streams: `storage.py` does.
+The upstream system leaves this check to Rust's borrow checker. Here it is made when an operation is built. It does not
+order work on streams; `storage.py` does that.
 """
 
 from __future__ import annotations
@@ -101,10 +101,10 @@ PlainUse = tuple[str, Lendable, bool, int, "int | None"]
 
 
 class _SortedUses(tuple[Use | PlainUse, ...]):
-    """Uses of one lease, and the same sorted by lists of leases.
+    """Uses of one lease, with an index by their storages' lists of leases.
 
     Attributes:
-        by_list: the uses and their positions, by the identity of the list that they are in.
+        by_list: the positions of uses, and the uses, by the `id` of their storage's list.
     """
 
     by_list: dict[int, list[tuple[int, Use | PlainUse]]]
@@ -148,7 +148,7 @@ class Lease:
     def give_back(self) -> None:
         """End the lease. For finalizers, too: it takes no lock.
 
-        The storages drop it from their lists at their next lending.
+        The storages remove it from their lists when they are next lent.
         """
         self.active = False
         self.run = None  # until then the lists must keep neither the run alive,
@@ -161,22 +161,22 @@ class Lease:
 
 
 FEW_USES = 8
-"""Up to so many uses of a lease are looked through; a launch seldom has more."""
+"""Uses of a lease up to which each is compared. Of more, only those of the same list are; a launch seldom has more."""
 
 
 class LeaseList(list[Lease]):
-    """The leases of imported memory, of which other lists may have parts.
+    """The leases of imported memory, which may overlap the memory of other lists.
 
-    `foreign.py` makes them.
+    `foreign.py` makes these lists.
     """
 
     __slots__ = ("__weakref__",)
 
 
 class _Neighbours(Lease):
-    """Stands in a list for the leases of the lists whose memory overlaps.
+    """An entry of a list that refers to other lists whose memory overlaps.
 
-    It is no lease of anybody's. A list that has it never seems empty, so a lease that is entered there is compared.
+    It is no operation's lease. With it a list is never empty, so each lease that is entered there is compared.
     """
 
     __slots__ = ("lists",)
@@ -187,10 +187,10 @@ class _Neighbours(Lease):
 
 
 def link(leases: LeaseList, others: LeaseList) -> None:
-    """Have leases of either list be compared with those of the other.
+    """Have leases of either list compared with those of the other.
 
-    The memory of the two overlaps. Called before anybody lends by `leases`. So a lease of `others` is either entered
-    before, and found by each lease of `leases`, or finds its neighbour itself.
+    The memory of the two overlaps. Called before anything is entered in `leases`. So each lease of `leases` is compared
+    with the leases that `others` has by now, and a later lease of `others` is compared with those of `leases`.
     """
     for home, neighbour in ((leases, others), (others, leases)):
         entry = next((lease for lease in home if isinstance(lease, _Neighbours)), None)
@@ -223,7 +223,8 @@ _lock = new_lock()
 
 holders: dict[int, Holder] = {}
 """The run that each thread is submitting, by the thread's number; mostly empty. A function that enters a run removes it
-in a `finally`, as its first call: a signal before that would leave the thread inside a submission for ever."""
+in a `finally`. The removal is the first call there: at an earlier call a signal could come, and leave the run there for
+ever."""
 
 
 def current_holder() -> Holder | None:
@@ -290,7 +291,7 @@ def settle(lease: Lease, allies: Set[object] = frozenset()) -> None:
     Where it conflicts, it is removed, and this raises as `lend` does.
 
     Called by `enter`, and by code that enters leases itself, for speed. Such code appends the lease to the `leases` of
-    each storage. It calls this where the lease is not alone there, or where this thread submits a run.
+    each storage. It calls this if the lease is not alone there, or if this thread submits a run.
     """
     run = current_holder()
     if run is not None:
@@ -326,7 +327,7 @@ def settle(lease: Lease, allies: Set[object] = frozenset()) -> None:
 
 
 def _enter(lease: Lease) -> bool:
-    """Enter a lease on its storages. Whether it is alone there: without conflict.
+    """Enter a lease on its storages. Whether it is alone there, so has no conflict.
 
     A lease is entered before it is compared with others: of two threads that enter at once, at least one then sees the
     other. No lock is needed, since a list's methods are atomic.
@@ -343,7 +344,7 @@ def _enter(lease: Lease) -> bool:
 def _find_conflict(lease: Lease, allies: Set[object]) -> tuple[Use, Lease, Use] | None:
     """The first conflict of an entered lease: its use, the other lease, its use.
 
-    Called under the lock. So of two leases that conflict with each other only the first to look is removed.
+    Called under the lock. So of two leases that conflict with each other, only the first that is compared is removed.
     """
     lease.guarded = ()
     for position, use in enumerate(lease.uses):
@@ -361,10 +362,10 @@ def _remove(lease: Lease) -> None:
 
 
 def _uses_in(lease: Lease, held: list[Lease], before: int) -> Sequence[Use | PlainUse]:
-    """The uses that `held` is the list of, of those before a position among all uses.
+    """The uses of a lease before a position whose storages have the list `held`.
 
-    For leases of many uses, which are sorted once: a graph has hundreds of operands, and each later operation on one of
-    them asks.
+    For leases of many uses, which are sorted once. A graph has hundreds of operands, and each later operation on one of
+    them is compared with the graph's lease.
     """
     uses = lease.uses
     if not isinstance(uses, _SortedUses):
@@ -377,8 +378,15 @@ def _conflict(
 ) -> tuple[Lease, Use] | None:
     """The lease that conflicts with a lease's use at `position`, and its use.
 
-    Compared are other leases, and the lease's own uses before that position. Conflicts with graphs go to `guarded`.
-    `neighbours` says whether those of lists whose memory overlaps are compared, too.
+    The use is compared with other leases, and with the lease's own uses before it. Conflicts with graphs are added to
+    `lease.guarded`.
+
+    Args:
+        lease: the lease.
+        position: the position of its use.
+        held: the list of leases to compare with.
+        allies: holders of leases that do not conflict.
+        neighbours: whether to compare with lists of overlapping memory, too.
     """
     use = lease.uses[position]
     write = use[2]
@@ -441,9 +449,9 @@ def end(leases: Iterable[Lease]) -> None:
 
 
 def contested(held: Sequence[Lease], write: bool) -> bool:
-    """Whether leases of a list may conflict with work that holds none itself.
+    """Whether leases of a list may conflict with work that holds no lease itself.
 
-    Those of graphs conflict with writes alone.
+    Leases of graphs conflict with writes only.
     """
     return any(write or not lease.guards for lease in held)
 
@@ -466,9 +474,9 @@ def refuse_conflicts(uses: Sequence[Use], owner: object, site: Place) -> None:
 
 
 def is_lent_elsewhere(leases: Sequence[Lease]) -> bool:
-    """Whether a lease is not of the run that this thread submits.
+    """Whether any of these leases is not of the run that this thread submits.
 
-    It may have ended.
+    Leases that have ended count, too.
     """
     run = current_holder() if leases else None
     for lease in reversed(leases):  # noqa: SIM110 - backwards, as in `_conflict`; `any` would make a generator

@@ -1,6 +1,6 @@
 """The observer of operations: one at most, so that a run without any pays nothing.
 
-That of `instrument.py` tells many instruments.
+The observer of `instrument.py` passes each call on to any number of instruments.
 """
 
 from __future__ import annotations

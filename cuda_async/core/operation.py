@@ -43,7 +43,7 @@ class Operation(ABC, Generic[T_co]):
     """Whether dropping an operation of this class without running it is likely a mistake."""
 
     titled: ClassVar[bool] = False
-    """Whether its label is the user's call, so that a warning names it and not its parts.
+    """Whether its label names the user's call, so that a warning shows this label and not those of its parts.
 
     True of the `map` at the end of a library's composition (`combinators.Titled`).
     """
@@ -109,9 +109,10 @@ class Operation(ABC, Generic[T_co]):
     def fast_path(self, *, waited: bool) -> Callable[[Stream], T_co] | None:
         """A function that does what `execute` does on a stream, without a run; or None.
 
-        A run (`run.py`) follows an operation until the device is done: it records memory, callbacks and failures. This
-        is for an operation that needs none of that. It brings nothing to the host, `written` has the memory that it
-        makes, and `failed_part` the part that failed. None, as here, is always right.
+        A run (`run.py`) follows an operation until the device is done: it records memory, callbacks and failures. The
+        function is for an operation that needs none of that. Such an operation brings nothing to the host. Its
+        `written` has the memory that it makes, and its `failed_part` the part that failed. None, as here, is always
+        right.
 
         Args:
             waited: whether this object lives until the device is done. If not, the work must not need anything that
@@ -243,7 +244,7 @@ class Operation(ABC, Generic[T_co]):
         """
         if self._state != BUILT and not (composed and self._state == _COMPOSED):
             self._refuse()
-        self._state = _RUN  # no call since the question, where another thread could run it as well
+        self._state = _RUN  # no call since the test: at a call another thread could run it as well
         if not composed:
             self._used = user_site() if site is None else site
         return self._leases

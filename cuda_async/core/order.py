@@ -1,20 +1,22 @@
 """`Order`: the uses of a piece of memory, and their order among threads.
 
-A use has three steps, all under the lock of its stream (`Stream.submission`):
+A submission is the time for which a thread holds the lock of a stream (`Stream.submission`) to enqueue pieces of work.
+A use has three steps, all in one submission:
 
-    note       the memory's record names the stream, and the number of the piece that the stream enqueues next
+    note       the memory's record (`Order`) gets the stream, and the number of the piece that it enqueues next
     follow     the stream waits, by events, for the uses that were noted before
-    enqueue    the driver's call; behind it the stream counts the piece, and the thread gives the lock back
+    enqueue    the driver's call; after it the stream counts the piece, and the thread releases the lock
 
-Each thread notes before it looks at the notes of others. So of two threads that use the memory at once, one at least
-sees the other's note. It waits until that thread has enqueued (`settle`), and follows then. A note needs no mark that
-it is enqueued, and nobody to wake: the lock of its stream is free when the submission is over, however it ended.
+Each thread notes its use before it reads the notes of other threads. So if two threads use the memory at once, at least
+one of them sees the other's note. It waits until the other thread has enqueued its work (`settle`), and then follows
+that work. Nobody has to mark a note as enqueued, or to wake a thread that waits for it: the lock is free once the
+submission is over, whether it succeeded or failed.
 
-Threads may wait for each other in a ring: one has noted x and comes to y, another one has noted y and comes to x. The
-last that would wait goes first. It follows what the others have enqueued so far, and leaves their notes in the record
-beside its own. The others follow all that it enqueues.
+Threads may come to wait for each other in a ring: one has noted a use of x and comes to y, another one has noted a use
+of y and comes to x. The thread that would close the ring goes first. It follows the work that the others have enqueued
+so far, and leaves their notes in the record beside its own. The others then follow all of its work.
 
-A write stands in place of the uses that it has followed. Until then they stay in the record beside it.
+A write replaces the uses that it has followed. Until then they stay in the record beside it.
 """
 
 from __future__ import annotations
@@ -33,15 +35,16 @@ if TYPE_CHECKING:
 __all__ = ("Nested", "Order", "Replay", "holds", "settle")
 
 _MAX_READERS = 16
-"""Streams that a record keeps as readers. With more, those whose reads are done are forgotten: a program that makes a
-stream for each read would keep all its streams. Few programs have more streams at once."""
+"""Streams that a record keeps as readers. If there are more, it forgets those whose reads are done. Otherwise a program
+that makes a new stream for each read would keep all of its streams. Few programs use more streams at once."""
 
-_lock = new_lock()  # held while records of several writers change, and over a look at `_waits`; waits for nothing
+_lock = new_lock()  # guards changes of records with several writers, and `_waits`; its holder waits for nothing
 
 _waits: dict[Stream, tuple[Stream, int]] = {}
-"""Streams in whose submission a thread waits for the submission of another stream: that one, and the piece's number."""
+"""The submissions in which a thread waits for another one. The key is a submission's stream. The value is the stream of
+the other submission, and the number of the piece there."""
 
-_EVERY = sys.maxsize  # in place of a number: the wait is for whatever the other stream's submission is
+_EVERY = sys.maxsize  # in place of a piece's number: the wait is for the other stream's lock, whoever holds it
 
 
 class _Lock(Protocol):
@@ -51,7 +54,7 @@ class _Lock(Protocol):
 
 
 def holds(stream: Stream) -> bool:
-    """Whether this thread submits on a stream."""
+    """Whether this thread holds the submission lock of a stream."""
     lock: _Lock = stream.submission  # pyright: ignore[reportAssignmentType]
     return lock._is_owned()  # pyright: ignore[reportPrivateUsage]
 
@@ -63,15 +66,14 @@ def settle(stream: Stream | None, source: Stream, sequence: int) -> bool:
     """Wait for the submission in which `source` has noted a piece of work.
 
     Args:
-        stream: the stream whose work is ordered; None where this thread itself is to wait for the piece.
+        stream: the stream whose next work follows the piece; None if it is this thread that waits for the piece.
         source: the stream of the note.
         sequence: the number of the piece.
 
     Returns:
-        Whether the submission is over. If not, this thread is to go first: the submission is its own, or waits for this
-        thread.
+        Whether that submission is over. If not, this thread goes first: the submission is its own, or waits for it.
     """
-    if sequence <= source.begun:  # the note is of an earlier submission
+    if sequence <= source.begun:  # the note is from a submission that is over
         return True
     if holds(source):
         return False
@@ -81,37 +83,43 @@ def settle(stream: Stream | None, source: Stream, sequence: int) -> bool:
     if stream is None or not holds(stream):
         stream = outer
     if stream is None or not holds(stream):
-        return _wait_over(None, source, sequence)  # it holds up nobody
-    if stream is not outer:  # else the run has set it, and may have enqueued pieces since
-        stream.begun = stream.sequence  # launches do not, which enqueue one piece
+        return _wait_over(None, source, sequence)  # this thread submits nothing, so no thread waits for it
+    around = _waits.get(stream)  # noted by `Nested` if `stream` has a submission around the present one
+    if stream is not outer and around is None:
+        # A launch without a run, which need not have set `begun`. It enqueues one piece, and has not done so yet. A run
+        # has set `begun`, and may have enqueued pieces since.
+        stream.begun = stream.sequence
     try:
         return _wait_over(stream, source, sequence)
     finally:
-        _waits.pop(stream, None)
+        if around is None:
+            _waits.pop(stream, None)
+        else:
+            _waits[stream] = around
 
 
 def _wait_over(stream: Stream | None, source: Stream, sequence: int) -> bool:
-    """Wait as `settle`; a function of its own, as `wait_done` of `event.py`."""
+    """Wait for `settle`. The loop has a function of its own: see `event.wait_done`."""
     while True:
         if stream is not None:
             with _lock:
                 _waits[stream] = source, sequence
                 if _is_ring(stream):
-                    del _waits[stream]  # under the lock: of several threads that could go first, one does
+                    del _waits[stream]  # under the lock, so that only one thread of the ring goes first
                     return False
         if _is_free(source, WAIT_SLICE_S, stream) or sequence <= source.begun:
             return True
 
 
 def _is_free(source: Stream, timeout_s: float, waiting: Stream | None = None) -> bool:
-    """Whether no other thread submits on a stream, at some moment before time is up.
+    """Whether no other thread submits on `source` at some moment of the timeout.
 
-    If so, the submission on the stream `waiting` waits no longer.
+    If so, the submission on the stream `waiting` is removed from those that wait.
     """
     try:
         is_free = source.submission.acquire(timeout=timeout_s)
         if is_free and waiting is not None:
-            # While the lock is held: the next submission there must not take this thread for one that waits for it.
+            # Before the lock is released: the next submission there must not think that this thread waits for it.
             _waits.pop(waiting, None)
         return is_free
     finally:
@@ -122,9 +130,9 @@ def _is_free(source: Stream, timeout_s: float, waiting: Stream | None = None) ->
 
 
 def _is_ring(stream: Stream) -> bool:
-    """Whether a submission that `stream` waits for waits for `stream`."""
+    """Whether the waits of submissions lead from `stream` back to it."""
     wait = _waits.get(stream)
-    for _ in range(len(_waits)):
+    for _ in range(len(_waits)):  # each wait once: there may be a ring without `stream`, which has no end
         if wait is None or wait[1] <= wait[0].begun:  # that submission is over: its waiter is about to go on
             return False
         if wait[0] is stream:
@@ -134,11 +142,13 @@ def _is_ring(stream: Stream) -> bool:
 
 
 class Nested:
-    """In the block, a thread submits on another stream amid a submission.
+    """A block in which a thread submits on another stream inside a submission.
+
+    The submission around it counts as waiting for the lock of the other stream.
 
     Args:
-        outer: the run of the submission.
-        inner: the other stream; it may be the same one.
+        outer: the run of the submission around it.
+        inner: the other stream. If it is the same one, nothing is noted.
     """
 
     __slots__ = ("_before", "_inner", "_outer")
@@ -170,11 +180,11 @@ if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
 
 
 class _Writers:
-    """Several streams in place of the last writer: none follows all others.
+    """Several last writers, of which none has followed all others.
 
-    Their threads may write parts of the memory at the same time, whose bytes leases keep apart. Or one of them has
-    noted a write, and has not followed the others yet. Later work follows each of them. It is no stream:
-    `Storage.order` never takes its shortcut.
+    Either their threads write different bytes of the memory at the same time, which leases keep apart. Or one of them
+    has noted its write, and has not followed the others yet. Later work follows each of them. This object is no stream,
+    so `Storage.order` never takes its shortcut.
 
     Attributes:
         last: the number of the last write on each stream.
@@ -187,15 +197,15 @@ class _Writers:
 
 
 class Replay:
-    """Launches of one graph on one stream, which its operands are told of once.
+    """Launches of one graph on one stream, noted once in the record of each operand.
 
-    A graph has hundreds of operands, perhaps. While the order is valid, each launch only sets `last`.
+    A graph may have hundreds of operands. While `valid` is true, a launch only sets `last`.
 
     Attributes:
         stream: the stream of the launches.
         last: the sequence number of the last launch.
-        valid: whether the next launch may skip the order with uses of the operands one by one. False for good where
-            another stream has used one, an operation that was to write one has failed, or the graph was closed.
+        valid: whether the next launch may skip `Storage.order` for each operand. It becomes false for good when another
+            stream uses an operand, when an operation that was to write one fails, or when the graph is closed.
     """
 
     __slots__ = ("last", "stream", "valid")
@@ -209,14 +219,15 @@ class Replay:
 class Order:
     """The record of a piece of memory: its last writer, and the readers since then.
 
-    Threads change at calls alone. So lines without a call between them are one step; a comment says where this counts.
+    The interpreter switches threads only at calls and where a loop jumps back. So lines without either are one step; a
+    comment says where this matters.
 
     Attributes:
         writer: the stream of the last write; None for memory that nothing has written here.
         written: the sequence number of the last write on `writer`, if that is a stream.
         readers: the sequence number of the last read on each stream since that write.
-        replays: launches of graphs that use the memory, all on one stream, each with whether they write. They note
-            nothing here: `written` and `readers` have the first one's number, and the `Replay` has the last one's.
+        replays: graphs whose launches use the memory, all on one stream, each with whether it writes. Only the first
+            launch of each has its number in `written` or `readers`. The `Replay` has the last one's.
     """
 
     __slots__ = ("readers", "replays", "writer", "written")
@@ -230,7 +241,10 @@ class Order:
     # -- uses ---------------------------------------------------------------------------------
 
     def read(self, stream: Stream) -> None:
-        """Order the piece that `stream` enqueues next, a reader."""
+        """Order the piece that `stream` enqueues next, which reads the memory.
+
+        The caller holds the lock of `stream`.
+        """
         self.readers[stream] = stream.sequence + 1  # covers earlier reads there, whose numbers are lower
         if self.replays and self.replays[0][0].stream is not stream:
             self.end_replays()
@@ -241,15 +255,15 @@ class Order:
             self.forget_readers()
 
     def write(self, stream: Stream, *, depend: bool = True) -> None:
-        """Order the piece that `stream` enqueues next, a writer.
+        """Order the piece that `stream` enqueues next, which writes the memory.
 
         Args:
             stream: the stream of the write, whose lock the caller holds.
-            depend: whether the write fails where an earlier one failed, since it leaves some bytes as they are.
+            depend: whether the write fails if an earlier write failed, since it may leave bytes as that one left them.
         """
         if self.writer is stream:  # no call up to the next line
             self.written = stream.sequence + 1
-            self.readers.pop(stream, None)  # behind the note: the record has this thread's reads, or its write
+            self.readers.pop(stream, None)  # after the note: the record always has this stream's reads or its write
             if not self.readers:
                 return
         readers = self.readers
@@ -265,7 +279,7 @@ class Order:
             if source is not stream and stream.follow(source, sequence, depend=depend):
                 followed.append((source, sequence))
         for reader, sequence in reads:
-            # A write behind a read needs no result of it: it is right where the read failed.
+            # Only in order (`depend`): a write needs no result of a read, and is right even if the read failed.
             if reader is stream or not stream.follow(reader, sequence, depend=False):
                 continue
             # No call up to the next line: a later read is not forgotten with this one.
@@ -276,11 +290,14 @@ class Order:
                 self._forget_writes(followed)
 
     def _note_write(self, stream: Stream) -> None:
-        """Note a write beside those that it is to follow. The caller holds `_lock`."""
+        """Note a write beside those that it has yet to follow.
+
+        The caller holds `_lock`, unless it is a finalizer.
+        """
         writers = _Writers()
         number, last = stream.sequence + 1, writers.last
         writer: Any = self.writer
-        # No call up to the end of the branches, where another stream's thread or a finalizer could note a write.
+        # No call up to the end of the branches: at a call another thread or a finalizer could note a write.
         if writer is None or writer is stream:
             self.written = number
             self.writer = stream
@@ -290,43 +307,45 @@ class Order:
             last[stream] = number
             last[writer] = self.written
             self.writer = writers
-        self.readers.pop(stream, None)  # behind the note, as in `write`
+        self.readers.pop(stream, None)  # after the note, as in `write`
 
     def _forget_writes(self, writes: list[tuple[Stream, int]]) -> None:
-        """Forget writes for which a write behind them stands. The caller holds `_lock`."""
+        """Forget writes that a later write has followed.
+
+        The caller holds `_lock`, unless it is a finalizer.
+        """
         writers = self.writer
         if not isinstance(writers, _Writers):
-            return  # another thread's write stands for all
+            return  # another write has replaced all of them
         last = writers.last
         for source, sequence in writes:
             if source in last and last[source] <= sequence and len(last) > 1:
                 del last[source]
-        writer, *others = last  # no call up to the end, where a finalizer could note a write
-        if not others:
+        writer, *others = last  # no call up to the end: at a call a finalizer could note a write
+        if not others and self.writer is writers:  # else finalizers have put another object there meanwhile
             self.written = last[writer]
             self.writer = writer
 
     def write_unseen(self, stream: Stream) -> None:
-        """Note that another library may have written.
+        """Note that another library may have written, by its work on `stream` so far.
 
-        Its work is what it has enqueued on `stream` until now. For finalizers: no lock, no call of the driver. Other
-        writes stay in the record where `stream` is not ordered behind them: the library may have had a part of the
-        memory alone, and somebody else have written another part.
+        For finalizers: it takes no lock and does not call the driver. A write that `stream` has not followed stays in
+        the record: the library may have written one part of the memory, and that write another part.
         """
         followed = [(source, sequence) for source, sequence in self.writers() if stream.follows(source, sequence)]
-        stream.sequence += 1
         self._note_write(stream)
+        stream.sequence += 1  # behind the note, which has the number of the next piece
         self._forget_writes([use for use in followed if use[0] is not stream])
         self.end_replays()
 
     def forget_readers(self) -> None:
-        """Forget reads that are done, and with them streams that nobody else may hold."""
+        """Forget reads that are done, so that streams which nothing else holds are freed."""
         for reader in list(self.readers):
-            # A thread that submits a read holds this lock. So no read is added while we hold it: another thread's new
-            # read must not be forgotten with an old one.
+            # A thread that submits a read on `reader` holds this lock. So while this thread holds it, no new read is
+            # added, which would be forgotten with the old one.
             try:
-                # 0 where another thread has removed it meanwhile: then there is nothing to remove. A graph's later
-                # launches on the stream note nothing, so that it stays a reader.
+                # 0 if another thread has removed the read meanwhile: then there is nothing to remove. A stream of
+                # `replays` stays: later launches there note nothing, and could not enter it again.
                 if (
                     reader.submission.acquire(blocking=False)
                     and self.readers.get(reader, 0) <= reader.completed
@@ -343,7 +362,7 @@ class Order:
 
     def writers(self) -> list[tuple[Stream, int]]:
         """The streams of the last writes, each with the sequence number of its write."""
-        # Ahead of the records here: who ends the replays of a graph notes them there first.
+        # Read before the records: a thread that ends replays notes their last launches in the records first.
         last = {replay.stream: replay.last for replay, write in self.replays if write}
         writer, written = self.writer, self.written
         if writer is None:
@@ -357,10 +376,10 @@ class Order:
 
         Each has the sequence number of its last read.
         """
-        replays = self.replays  # ahead of the records, as in `writers`
+        replays = self.replays  # before the records, as in `writers`
         reads = dict(self.readers)
         for replay, write in replays:
-            if not write:  # also where it has no record here: a later write on the stream has removed that
+            if not write:  # even if it is not in `readers`: a later write on its stream removes it there
                 reads[replay.stream] = max(reads.get(replay.stream, 0), replay.last)
         return list(reads.items())
 
@@ -375,10 +394,10 @@ class Order:
     # -- launches of graphs -------------------------------------------------------------------
 
     def replay(self, replay: Replay, write: bool) -> None:
-        """Let later launches of a graph on a stream note nothing.
+        """Let later launches of a graph note nothing.
 
-        That is until another stream uses the memory. The caller, who holds the lock of `replay.stream`, orders its
-        launch behind the uses that there are, after this call.
+        That ends when another stream uses the memory. The caller holds the lock of `replay.stream`. After this call it
+        orders its launch behind the noted uses.
         """
         while True:
             others = self.replays
@@ -394,11 +413,12 @@ class Order:
                 return
 
     def end_replays(self) -> None:
-        """Have launches of graphs order themselves anew.
+        """Have the next launches of graphs order themselves anew.
 
-        Another stream uses the memory. The caller has noted its use, or does so behind this. Another thread may be
-        launching the graph. It notes its launch first (`Replay.last`), and then looks whether the order still holds. So
-        either it finds out here, or that launch is waited for.
+        Another stream uses the memory, or an operation that was to write it has failed. A caller that uses the memory
+        notes its use before or after this call, and follows the noted launches then. Meanwhile another thread may
+        launch a graph. It sets `Replay.last` before it reads `Replay.valid`. So either it sees that `valid` is false,
+        or its launch is noted here.
         """
         while self.replays:
             replays = self.replays
@@ -409,9 +429,10 @@ class Order:
                 self.replays = ()
 
     def _note_last(self, replay: Replay, write: bool) -> None:
-        """Note the last launch of a graph in the records of the memory.
+        """Note the last launch of a graph in `written` or `readers`.
 
-        There is no call, where threads could change: else an older number would go over another thread's number.
+        There is no call between a test and its assignment. At a call another thread could note a later number, which
+        the assignment would overwrite with an earlier one.
         """
         stream, last, readers = replay.stream, replay.last, self.readers
         writer: Any = self.writer

@@ -82,7 +82,7 @@ class StreamPoolRoundRobin:
             )
         self.device = as_device(device)
         self.streams = tuple(self.device.new_stream() for _ in range(count))
-        self._turn = itertools.count()  # next() is atomic under the GIL, which the Makefile asks for
+        self._turn = itertools.count()  # needs no lock: `next` is atomic, as Python is one with a GIL (`Makefile`)
 
     def next_stream(self) -> Stream:
         """The stream whose turn it is."""

@@ -25,20 +25,20 @@ from cuda_async.locks import new_lock, start_thread
 __all__ = ("Reactor", "ReactorStatistics", "Watched", "reactor")
 
 _MIN_PAUSE_S = 10e-6  # between two passes: a shorter one would only take the interpreter's lock more often
-_MAX_PAUSE_S = 500e-6  # between two questions for a run: its end is noticed so much late at most
+_MAX_PAUSE_S = 500e-6  # between two questions for a run: its end is noticed at most so much later
 
 _BUSY_S = 1e-3
-"""Seconds. So long after a run was handed over, more are expected: the thread that submits them needs the interpreter's
-lock."""
+"""Seconds after a run was handed over in which more runs are expected. The thread that submits them needs the
+interpreter's lock."""
 
 _SHARE_OF_AGE = {True: 0.5, False: 0.03}
 """The pause until the next question for a run, as a share of the run's age; by whether more runs are submitted. The end
-of a run is noticed late by this share of its length at most. While more runs are submitted, few questions are worth
-more than an early answer."""
+of a run is noticed late by at most this share of its length. While more runs are submitted, it matters more that
+questions are few than that the answer comes early."""
 
 _SHARE_OF_LAST = {True: 0.9, False: 0.5}
-"""The age at which a run is first asked, as a share of the time that the run before it took; by whether more runs are
-submitted. Runs of one stream are often alike. After `_MAX_PAUSE_S` a run is asked in any case."""
+"""The age at which a run is first asked, as a share of the time that the preceding run took; by whether more runs are
+submitted. Runs of one stream are often alike. The first question comes after `_MAX_PAUSE_S` at the latest."""
 
 _MAX_COMPLETIONS = 8
 """Completions after which a pass ends, and the thread sleeps. A thread that waits for the interpreter's lock takes tens

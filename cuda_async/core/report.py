@@ -46,8 +46,8 @@ class ReportMemory:
             address = self._driver.pin(_REPORTS_PER_BLOCK * REPORT_BYTES)
             ctypes.memset(address, 0, _REPORTS_PER_BLOCK * REPORT_BYTES)
             self._free.extend(address + REPORT_BYTES * i for i in range(1, _REPORTS_PER_BLOCK))
-        # By a launch that nobody waited for. That launch is over, and its word is not 1: until then its stream held the
-        # report by `check`.
+        # Written by a launch that nobody waited for. That launch is over, so that the word is not 1: until its end the
+        # stream held the report by `check`.
         if _word(address).value == _WRITTEN:
             ctypes.memset(address, 0, REPORT_BYTES)
         return address
@@ -89,7 +89,7 @@ class Report:
         self._lasting = lasting
         self._error: BaseException | None = None
         self.address = memory.take()
-        # Whether the address was given back. Last: where it is set, `__del__` gives the address back.
+        # Whether the address was given back. Set last: `__del__` gives an address back only if this is there.
         self._over = False
 
     def expect(self) -> None:

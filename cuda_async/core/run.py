@@ -2,7 +2,7 @@
 
 Submission enqueues the whole operation at once, under the stream's submission lock. Completion happens once, on the
 thread that sees the device finish: the waiting thread, a worker of the driver, or the reactor. It ends the leases, puts
-host values in the place of each `Pending` and wakes the waiters. Until then the run holds what the device may touch.
+host values in place of each `Pending` and wakes the waiters. Until then the run holds all that the device may touch.
 `sync` and `sync_on` are in `fastpath.py`, `await` and `schedule` in `future.py`.
 """
 
@@ -67,7 +67,7 @@ class Run(Generic[T]):
         done: whether it has completed, well or not.
         sequence: how many pieces of work its stream had at the end of its submission.
         storages: memory that it allocated.
-        written: memory that it writes beside what was lent.
+        written: memory that it writes besides the memory that was lent to it.
         kept: objects held until it completes.
         callbacks: called once it has succeeded, before its result is handed out.
         trail: the operations whose execution failed, innermost first.
@@ -102,14 +102,14 @@ class Run(Generic[T]):
         self._error: BaseException | None = None
         self._result: Any = None
         self._observation: observers.Observation | None = None
-        # Last: an operation that is begun must have a run to give its leases back.
-        self._own: list[Lease] = op.begin(composed=False) if own is None else own  # `own`: of one that was begun before
+        # Last: a begun operation needs a complete run to give its leases back. `own`: of an operation begun before.
+        self._own: list[Lease] = op.begin(composed=False) if own is None else own
 
     def _clear_records(self) -> None:
         self._storages = self._written = self._kept = self._callbacks = self._trail = None
         self._allies: set[object] | None = None
 
-    @property  # and no `_LazyList`, which the protocol `Holder` does not take for a set
+    @property  # no `_LazyList`: type checkers would not take that for the set in the protocol `Holder`
     def allies(self) -> set[object]:
         """Holders whose leases do not conflict: this run's work is ordered behind theirs."""
         if self._allies is None:
@@ -150,8 +150,9 @@ class Run(Generic[T]):
         if observers.observe is not None:
             self._observation = observers.observe(op, stream)
         outer, inside, begun = holders.get(thread), holds(stream), False
+        # Where there is no outer run, the lock is taken twice: it stands for a context that does nothing.
         with stream.submission if outer is None else Nested(outer, stream), stream.submission:
-            stream.begun = stream.begun if inside else stream.sequence
+            stream.begun = stream.begun if inside else stream.sequence  # `inside`: a part of the submission around it
             try:
                 holders[thread] = self
                 if outer is not None:  # nested (`then_unchecked`): work of the outer run is ordered before this
@@ -361,7 +362,7 @@ class Run(Generic[T]):
             try:
                 if not event.query():
                     return False
-            except Exception as error:  # no later question would be answered: the run ends with this error
+            except Exception as error:  # a later query would fail as well: the run ends with this error
                 if self._error is None:
                     self._error = error
             self.complete()
@@ -375,8 +376,8 @@ class Run(Generic[T]):
         if self.done:
             return True
         event = self._event
-        # The claim is read twice: between the two reads another thread may complete the run. Its event, back in the
-        # pool, may then be recorded anew, and answer for other work.
+        # The claim is read twice: between the two reads another thread may complete the run. The event, back in the
+        # pool, may then be recorded anew, so that `query` answers for other work.
         if not self._claimed and (event is None or not event.query()) and not self._claimed:
             return False
         self.complete()
@@ -431,7 +432,7 @@ class Run(Generic[T]):
                 if self._claimed:
                     return
                 self._claimed = threading.get_ident()
-                mine = True  # no call between the two lines, where a signal could come and leave a claim without a run
+                mine = True  # no call since the claim: a signal there would leave a claimed run that nobody finishes
             self._finish()
         except BaseException:
             if not mine:
@@ -460,7 +461,7 @@ class Run(Generic[T]):
             stream.driver.forget(failure)
             if self._error is None:
                 self._error = failure
-        elif event is not None and self.sequence > stream.completed:  # runs need not be seen to end in order
+        elif event is not None and self.sequence > stream.completed:  # a later run's end may have been seen before
             stream.completed = self.sequence
         if self._error is None:
             try:
@@ -489,13 +490,10 @@ class Run(Generic[T]):
         self._wake()
 
     def _wake(self) -> None:
-        """Call the waiters, to which `when_done` adds none any more.
-
-        A waiter may be called twice, where a signal interrupted the first time.
-        """
+        """Call the waiters; one that a signal interrupted is called a second time."""
         for waiter in self._waiters or ():
             waiter()
-        self._waiters = None  # last: an interrupted call leaves all of them to the second time
+        self._waiters = None  # last: if a call is interrupted, all are called the second time
 
     def _spoil(self, failure: BaseException) -> None:
         """Mark memory that this run was to write: each later use raises the failure."""
@@ -561,7 +559,7 @@ class Run(Generic[T]):
 
 
 def add_path(error: BaseException, path: list[Operation[Any]], stream: Stream) -> None:
-    """Note on an error which operations were being submitted, outermost first."""
+    """Note on an error which operations were being submitted: `path`, outermost first."""
     steps = " > ".join(f"{op.label()} ({format_site(op.site)})" for op in path)
     error.add_note(f"while submitting {steps} on {stream}")
 

@@ -4,12 +4,13 @@ A stream numbers the pieces of work that are enqueued on it: `sequence` is the n
 that of the last one known to be done. So `sequence + 1` is the piece that is enqueued next.
 
 Each storage knows its last writer and the readers since then, each as (stream, sequence); see `order.py`.
-`use(stream, write=...)` is called before each enqueue that touches the memory. It makes the stream
-wait for the last writer, and before a write for the readers as well. A free waits on its stream for
-all of them. There is no event per launch: one is recorded only when another stream has to wait.
+`use(stream, write=...)` is called before each enqueue that touches the memory. It makes the stream wait for the last
+writer; before a write it makes the stream wait for the readers as well. The memory is freed on the stream that
+allocated it, which waits for all of them first. Launches record no events: one is recorded only when another stream has
+to wait.
 
     storage = context.allocate(nbytes)          # in an operation's execute()
-    storage.use(stream, write=True)             # then enqueue, on the same thread
+    storage.use(stream, write=True)             # the work is enqueued after this, by the same thread
     storage.address, storage.nbytes, storage.device
 
 A storage has no shape and no dtype. `lease.py` checks that two operations do not conflict.
@@ -37,17 +38,24 @@ if TYPE_CHECKING:
 __all__ = ("Storage",)
 
 _MEETING_LIMIT_S = 1.0
-"""Seconds that an allocation without memory waits behind collectives of the CPU, which may need a later call of its
-thread. Ranks that only come late are seldom later."""
+"""Seconds that an allocation for which there is no memory waits for frees behind collectives of the CPU. Such a
+collective may need a later call of the same thread. Ranks that are merely late seldom come later than this."""
 
 
 class _Allocation(Order):
-    """The part of a storage that outlives it: its address, and its users."""
+    """The part of a storage that outlives it: its address, and its users.
+
+    Attributes:
+        address: the first byte, as a number.
+        stream: the stream that allocated the memory, and frees it. Of borrowed memory: a stream of its device.
+        keep: the object that keeps borrowed memory alive, if any; None for allocated memory.
+        allocated_at: the sequence number of the allocation on `stream`; -1 for borrowed memory.
+    """
 
     __slots__ = ("address", "allocated_at", "keep", "stream")
 
     def __init__(self, address: int, stream: Stream, keep: object | None) -> None:  # pyright: ignore[reportMissingSuperCall]
-        # In line what `Order.__init__` does: launches with new outputs make one for each.
+        # The body of `Order.__init__`, without the call: launches make an allocation for each new output.
         self.writer = None
         self.written = 0
         self.readers = {}
@@ -55,19 +63,19 @@ class _Allocation(Order):
         self.address = address
         self.stream = stream
         self.keep = keep
-        self.allocated_at = -1  # the sequence number of the allocation on `stream`; -1 for borrowed memory
+        self.allocated_at = -1
 
     def follow_users(self) -> None:
         """Order later work of the allocation's stream behind all uses of the memory.
 
-        In order alone (`depend=False`): the memory is given back also where the work that used it failed. Nobody has
-        the storage any more, so that all noted uses are enqueued, or never will be.
+        Only in order (`depend=False`): the memory is given back even if work that used it failed. Other threads are not
+        waited for (`wait=False`): nobody has the storage any more, so each noted use is enqueued, or never will be.
         """
         for user, sequence in (*self.writers(), *self.reads()):
             self.stream.follow(user, sequence, depend=False, wait=False)
 
     def release(self) -> None:
-        """Free the memory on its stream, behind everybody who used it."""
+        """Free the memory on its stream, behind all uses."""
         stream = self.stream
         if self.writer is not stream or self.readers:
             self.follow_users()
@@ -88,16 +96,17 @@ class _Allocation(Order):
 
 
 def _wait_for_frees(stream: Stream) -> None:
-    """Free memory whose storages are gone, and wait for that: better than to fail.
+    """Free memory whose storages are gone, and wait until it is free.
 
-    The caller may hold the submission lock of `stream`. The device's own work takes no such lock, so the wait ends. A
-    collective of the CPU alone may need other threads, which may wait for that lock, or a later call of this one.
+    The caller may hold the submission lock of `stream`. The device's work takes no such lock, so the wait ends. The
+    exception is a collective of the CPU. It may need other threads, which may wait for that lock, or a later call of
+    this thread. So the wait for collectives has a limit.
     """
     from cuda_async.core.policy import policy_streams
 
     stream.device.collect()
     deadline = time.monotonic() + _MEETING_LIMIT_S
-    # The streams that are known; others free when they can. The order does not matter, since all are waited for.
+    # Only the streams of the policy are known here. Their order does not matter, since all are waited for.
     streams = {stream, *policy_streams(stream.device)}
     for user in streams:
         event = stream.device.record_event(user.driver)
@@ -109,9 +118,15 @@ def _wait_for_frees(stream: Stream) -> None:
 
 
 def _wait_unless_parked(event: DriverEvent, deadline: float, streams: set[Stream]) -> bool:
-    """Wait for an event.
+    """Wait for an event, beyond the deadline only if no collective may be ahead of it.
 
-    Returns False if one of the streams waits for a meeting when time is up: the event may be behind it.
+    Args:
+        event: the event.
+        deadline: in seconds of `time.monotonic`.
+        streams: the streams whose collectives may be ahead of the event.
+
+    Returns:
+        Whether the event has come. False if the deadline is over and one of the streams is parked at a collective.
     """
     while not event.wait(WAIT_SLICE_S):
         if time.monotonic() > deadline and any(user.driver.parked for user in streams):
@@ -142,10 +157,10 @@ class Storage:
     """Whether it must not be written: memory that another library lends may be so."""
 
     lender: Callable[[], int | None] | None = None
-    """The function that tells the stream which another library uses at this moment, for memory that it lends."""
+    """Of memory that another library lends: the function that returns the stream which the library uses now."""
 
     without_memory: bool = False
-    """Whether it only stands for memory, so that nothing which uses it can run."""
+    """Whether it only stands for memory, and does not have any: work that uses it cannot run."""
 
     def __init__(self, stream: Stream, address: int, nbytes: int, *, owned: bool, keep: object | None = None) -> None:
         self.device: Device = stream.device
@@ -173,8 +188,8 @@ class Storage:
         try:
             address = stream.driver.allocate(nbytes)
         except OutOfMemoryError:
-            # A collection may free enough. It is done outside of this handler, whose exception keeps frames, and
-            # with them memory.
+            # A collection may free enough. It comes after this handler, whose exception keeps frames, and with them
+            # memory.
             address = None
         if address is None:
             gc.collect()
@@ -191,7 +206,8 @@ class Storage:
     def borrow(cls, stream: Stream, address: int, nbytes: int, *, keep: object | None = None) -> Storage:
         """Wrap memory that somebody else owns; never freed.
 
-        `keep` is held as long as the storage lives. Work that is lent the storage holds it until that work is done.
+        `keep` is held as long as the storage lives. An operation to which the storage is lent holds it until its work
+        is done.
 
         Raises:
             ValueError: `nbytes` is negative.
@@ -206,8 +222,8 @@ class Storage:
             stream: where the work is enqueued.
             write: whether it writes.
             peer: whether `stream` may belong to another device of the same kind (for copies across).
-            failed: whether to order the work even where the operation that was to write this storage failed. The
-                caller then looks at `error` itself.
+            failed: whether to order the work even if the operation that was to write this storage failed. The caller
+                then reads `error` itself.
 
         Raises:
             ContextError: `stream` belongs to another device.
@@ -244,9 +260,9 @@ class Storage:
         self.use(stream, write=write)
 
     def renew(self, stream: Stream) -> None:
-        """Order work on `stream` that writes all bytes behind all uses.
+        """Order work on `stream` behind all uses; the work writes all bytes.
 
-        No earlier failure matters to it. The caller has asked whether `stream` belongs to the storage's device.
+        So no earlier failure matters to it. The caller has checked that `stream` belongs to the storage's device.
         """
         self._allocation.write(stream, depend=False)
         if stream.checked is not None:
@@ -255,20 +271,20 @@ class Storage:
     def join(self, stream: Stream) -> None:
         """Order work on `stream` behind the library that lends the memory.
 
-        Here nobody lends it.
+        Does nothing here, since no library lends it; `ForeignStorage` overrides this.
         """
 
     def replay(self, replay: Replay, write: bool) -> None:
-        """Let later launches of a graph on a stream skip `order`.
+        """Let later launches of a graph on a stream skip `order` while `replay` is valid.
 
-        They may as long as `replay` is valid. The caller holds the lock of the stream, and calls `order` after this.
+        The caller holds the lock of the stream, and calls `order` after this.
         """
         self._allocation.replay(replay, write)
 
     def fail(self, error: BaseException | None) -> None:
-        """Note that the operation which was to write it failed.
+        """Note the failure of the operation that was to write the memory.
 
-        None: another one has written it.
+        None: another operation has written it since.
         """
         self.error = error
         if error is not None:
@@ -282,23 +298,20 @@ class Storage:
         """
 
     def write_mark(self) -> tuple[object, int] | None:
-        """The last write as (stream, sequence).
+        """A mark of the last write.
 
-        A caller compares it with a later one, to tell whether the memory was written in between. None for memory that
-        was allocated here and that nothing has written.
+        A caller compares it with a later one: the two are equal if nothing has written the memory in between. None for
+        memory that was allocated here and that nothing has written.
         """
         allocation = self._allocation
         # An allocation counts as a write of its stream, so that other streams wait for it.
         untouched = allocation.writer is allocation.stream and allocation.written == allocation.allocated_at
-        if untouched:
-            return None
-        written = next((sequence for _, sequence in allocation.writers()), allocation.written)
-        return (allocation.writer or allocation.stream, written)
+        return None if untouched else (tuple(allocation.writers()), allocation.written)
 
     def last_writer(self) -> Stream | None:
-        """The stream of the last write; None where that is known to be done.
+        """The stream of the last write; None if that is known to be done.
 
-        Of several streams it is one, which then waits for the others.
+        If several streams have written last, it is one of them, which is made to wait for the others.
         """
         users = [user for user in self._allocation.writers() if user[1] > user[0].completed]
         if not users:

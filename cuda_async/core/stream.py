@@ -6,9 +6,9 @@ The seam that a backend sees (as a protocol, without importing this package):
     stream.launch_function(function, grid, block, shared_bytes: int, parameters: int) -> None
     stream.parallel_for(body: Callable[[int, int], None], count: int, grain: int) -> None   # CPU
 
-Each enqueues and returns. `sequence` counts the enqueued pieces of work. `follow(source, sequence)`
-makes this stream wait for the first `sequence` pieces of another stream. The other stream records an
-event for this only then, and none where an earlier wait covers those pieces.
+Each enqueues and returns. `sequence` counts the enqueued pieces of work. `follow(source, sequence)` makes this stream
+wait for the first `sequence` pieces of another stream. Only then does the other stream record an event, and not if an
+earlier wait covers those pieces.
 
 `policy.py` chooses streams for operations; `storage.py` knows which memory they use.
 """
@@ -104,29 +104,31 @@ class Stream:
         self.sequence = 0
         """Pieces of work enqueued."""
         self.begun = 0
-        """Pieces enqueued before the submission that is under way; fewer where no other thread has waited in it."""
+        """Pieces enqueued before the submission under way. It may be an older, smaller number: launches without a run
+        need not set it until they have to wait for another thread (`settle` of `order.py`)."""
         self.completed = 0
         """Pieces known to have completed."""
         self.submission = new_lock()
         """Held while an operation is being submitted, so that two threads' work does not interleave."""
         self.checked = driver if isinstance(driver, CheckedStream) else None
-        """The driver's stream where a checker follows uses of memory; else None."""
+        """The driver's stream in debug mode, which checks each use of memory; else None."""
         self.recorder = recorder
-        """The recorder, on a stream that captures instead of running; else None."""
+        """The recorder of a stream that captures work instead of running it; else None."""
         self.sm_margin = sm_margin
         """Multiprocessors that kernels with a persistent grid leave free; see `Device.new_stream`."""
         self.plain = self.checked is None and recorder is None
         """Whether neither a checker nor a recorder has to be told of uses of memory."""
-        self._mark: DriverEvent | None = None  # the event that other streams wait for; recorded anew as needed
+        self._mark: DriverEvent | None = None  # the event that other streams wait for; `mark` records it anew
         self._mark_lock = new_lock()
         self._marked = 0  # pieces of whole operations that `_mark` covers
-        # How far this stream follows others: for their results, and only in order. Weak: they may come and go.
+        # How many pieces of each other stream this one follows: for their results, and (`_ordered`) only in order.
+        # Weak, since this stream must not keep the others.
         self._seen: weakref.WeakKeyDictionary[Stream, int] = weakref.WeakKeyDictionary()
         self._ordered: weakref.WeakKeyDictionary[Stream, int] = weakref.WeakKeyDictionary()
         self._events = 0
         self._waits = 0
         self.lenders: dict[DriverStream, int] = {}
-        """Streams of other libraries that have to wait for this submission, each with `sequence` when it was noted."""
+        """Other libraries' streams that have to wait for this submission; of each, `sequence` when it was noted."""
         self.held: dict[int, object] = {}
         """Objects kept until the stream is next seen idle, by `id`; see `hold`."""
         self._workspace: Workspace | None = None
@@ -161,52 +163,53 @@ class Stream:
     def mark(self, sequence: int) -> tuple[DriverEvent, int]:
         """An event that covers the first `sequence` pieces or more, and their number.
 
-        While an operation is submitted here, the number is that of the pieces before that submission. Of an operation
-        that enqueues several pieces a storage notes the first one alone, and the event may be recorded between the
-        pieces. So no later caller may take the event for one behind the operation.
+        While an operation is being submitted here, only the pieces before that submission are counted. The event may be
+        recorded between two pieces of the operation. The record of a memory has the number of the first piece alone. So
+        a later caller with that number must not take the event for one that covers the operation.
         """
         with self._mark_lock:
             if self._mark is None:
                 self._mark = self.device.driver.create_event()
             elif self._marked >= sequence:
                 return self._mark, self._marked
-            # Read before recording: what another thread enqueues meanwhile may not be covered.
-            before, covered, settled = self.begun, self.sequence, not holds(self)
-            try:
-                # Not waited for: its holder may want `_mark_lock`.
-                settled = self.submission.acquire(blocking=False) and settled
-                self.driver.record(self._mark)
-            finally:
-                try:  # noqa: SIM105 - no question whether it is held: Ctrl-C may come behind `acquire`
-                    self.submission.release()
-                except RuntimeError:  # another thread has it
-                    pass
+            self._marked = self._record(self._mark)
             self._events += 1
-            self._marked = covered if settled else before
             return self._mark, self._marked
 
-    def follows(self, source: Stream, sequence: int) -> bool:
-        """Whether later work here is known to come behind work on `source`.
+    def _record(self, event: DriverEvent) -> int:
+        """Record an event, and return how many pieces of whole operations it covers."""
+        # Read before recording: what another thread enqueues meanwhile may not be covered.
+        before, covered, settled = self.begun, self.sequence, not holds(self)
+        try:
+            # It does not wait for the lock, whose holder may wait for `_mark_lock`.
+            settled = self.submission.acquire(blocking=False) and settled
+            self.driver.record(event)
+        finally:
+            try:  # noqa: SIM105 - not `if settled`: Ctrl-C may come between `acquire` and the assignment
+                self.submission.release()
+            except RuntimeError:  # another thread has it
+                pass
+        return covered if settled else before
 
-        That is its first `sequence` pieces.
-        """
+    def follows(self, source: Stream, sequence: int) -> bool:
+        """Whether later work here is known to follow `sequence` pieces of `source`."""
         return source is self or sequence <= source.completed or self._seen.get(source, 0) >= sequence
 
     def follow(self, source: Stream, sequence: int, *, depend: bool = True, wait: bool = True) -> bool:
         """Make later work here wait for the first `sequence` pieces of `source`.
 
-        Where another thread submits these pieces at this moment, this waits until it has enqueued them.
+        If another thread is submitting these pieces at this moment, this waits until it has enqueued them.
 
         Args:
             source: the stream to wait for.
             sequence: how many of its pieces.
-            depend: whether later work here fails where that work failed, since it needs the results. If not, it is
-                only ordered: it overwrites or frees memory that the work used.
-            wait: whether to wait for that thread.
+            depend: whether later work here fails if that work failed, since it needs the results. If not, it is only
+                ordered behind it, as it overwrites or frees memory that the work used.
+            wait: whether to wait for that other thread.
 
         Returns:
-            Whether later work here is behind all of the submission that has these pieces. If not, only behind what it
-            has enqueued so far: it waits for this thread (`order.py`).
+            Whether later work here follows the whole submission that has these pieces. If not, it follows what that
+            submission has enqueued so far, as that submission waits for this thread (`order.py`).
 
         Raises:
             ContextError: the two streams belong to devices of different kinds.
@@ -224,7 +227,7 @@ class Stream:
         self.driver.wait_event(event if depend else event.without_failure())
         self._waits += 1
         followed = self._seen if depend else self._ordered
-        if covered > followed.get(source, 0):  # it may be less than before: see `mark`
+        if covered > followed.get(source, 0):  # `mark` may return a smaller number than it did before
             followed[source] = covered
         return settled
 
@@ -234,13 +237,13 @@ class Stream:
         For memory that another library lends. `lender` is the stream that the library uses at this moment, on `device`.
         """
         if self.lenders.get(lender) == self.sequence:
-            return  # nothing was enqueued since: the same launch uses another tensor of the library
+            return  # nothing was enqueued since then: the same launch uses several tensors of the library
         event = device.borrow_event()
         try:
             lender.record(event)
             self.driver.wait_event(event)
         finally:
-            device.return_event(event)  # a wait that is enqueued stays valid when the event is recorded again
+            device.return_event(event)  # an enqueued wait stays as it is when the event is recorded anew
         self.lenders[lender] = self.sequence
 
     def lead_lenders(self, end: DriverEvent | None = None) -> None:
@@ -255,7 +258,7 @@ class Stream:
         try:
             if end is None:
                 self.driver.record(event)
-            for lender in lenders:  # ordered only: a failure here does not fail the other library's work
+            for lender in lenders:  # only in order: a failure here does not fail the other library's work
                 lender.wait_event(event.without_failure())
         finally:
             if end is None:
@@ -264,7 +267,7 @@ class Stream:
     # -- work ---------------------------------------------------------------------------------
 
     def begin_single(self, leases: Sequence[Lease] = ()) -> None:
-        """Prepare for one operation that is enqueued next, without a `Run`.
+        """Prepare for one operation that is enqueued next without a `Run`.
 
         The caller holds the submission lock.
 
@@ -280,7 +283,7 @@ class Stream:
         return self.driver.begin_single()  # `return` spares each launch an instruction
 
     def continue_run(self) -> None:
-        """Prepare for more work of the run before; see `DriverStream.continue_run`.
+        """Prepare for more work of the preceding run; see `DriverStream.continue_run`.
 
         The caller holds the submission lock.
         """
@@ -376,7 +379,7 @@ class Stream:
         """Memory of `nbytes` or more, through which blocks of a launch exchange results.
 
         All launches of the stream use the same memory, one after the other. Each finds zeros in its first 4096 bytes,
-        and must leave zeros there. A capture uses a workspace that belongs to the graph.
+        and must leave zeros there. A stream that captures returns a workspace of the graph.
 
         Raises:
             OutOfMemoryError: it does not fit.
@@ -385,7 +388,7 @@ class Stream:
             return self.recorder.workspace(nbytes)
         workspace = self._workspace
         if workspace is None or workspace.nbytes < nbytes:
-            workspace = self._workspace = Workspace(self, nbytes)  # the smaller one is freed behind its launches
+            workspace = self._workspace = Workspace(self, nbytes)  # a smaller one before it is freed in stream order
         return workspace
 
     def report(self, read: Callable[[bytes], BaseException], *, lasting: bool = False) -> Report:
@@ -395,8 +398,8 @@ class Stream:
         with `read(memory)`; the device stays usable. Call the report's `expect()` when the launch is enqueued.
 
         Args:
-            read: makes the exception of the 64 bytes. It must not use the device.
-            lasting: whether the report is for a launch that is repeated. In a capture every report is.
+            read: makes the exception from the 64 bytes. It must not use the device.
+            lasting: whether the report is for a launch that is repeated, as every launch in a capture is.
 
         Raises:
             OutOfMemoryError: there is no page-locked memory left.
@@ -462,32 +465,33 @@ class Stream:
         covered = self.sequence
         event = self.device.borrow_event()
         try:
-            self.driver.record(event)
+            whole = self._record(event)
             self.driver.awaited()  # this thread has nothing else to do
             try:
                 wait_event(event)
             except Exception:
                 if covered == self.sequence:
-                    self.driver.followed()  # its failure is raised here, and need not be raised by the next wait
+                    self.driver.followed()  # the failure is raised here, so the next wait need not raise it
                 raise
         finally:
             self.device.return_event(event)
-        self.completed = max(self.completed, covered)
+        self.completed = max(self.completed, whole)
         if self.held and not holds(self):
             self._drop_held(covered)
 
     def _drop_held(self, covered: int) -> None:
-        """Drop what is held, if the stream has only the `covered` pieces.
+        """Drop the held objects if all pieces of the stream are done.
 
-        These are over. An operation may hold its code before it is enqueued. So nothing is dropped while one is being
-        submitted: by another thread, or by this one, which `synchronize` asks before.
+        The first `covered` are. An operation may hold its code before it is enqueued. So nothing is dropped while an
+        operation is being submitted. This method looks for another thread that does so, and `synchronize` has looked
+        whether this thread does.
         """
         try:
-            # Not waited for: its holder may take long.
+            # It does not wait for the lock, whose holder may take long.
             if self.submission.acquire(blocking=False) and covered == self.sequence:
                 self.held.clear()
         finally:
-            try:  # noqa: SIM105 - as in `mark`
+            try:  # noqa: SIM105 - as in `_record`
                 self.submission.release()
             except RuntimeError:  # another thread has it
                 pass

@@ -208,7 +208,7 @@ def thrown(
 ) -> BaseException:
     """The exception that the arguments of a coroutine's `throw` describe.
 
-    They are an instance; or a class, and an instance, an argument or a tuple of arguments of its constructor.
+    They are an exception; or a class, and an instance of it, or one argument or a tuple of arguments for it.
     """
     error = kind if isinstance(kind, BaseException) else value
     if not isinstance(error, BaseException):

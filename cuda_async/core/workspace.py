@@ -1,7 +1,8 @@
 """Workspaces: memory through which the blocks of a launch exchange results.
 
 A launch finds zeros in its first 4096 bytes, for counters, and leaves zeros there. So the launches of a stream, which
-follow one another, share one workspace, and none of them pays for clearing it. The bytes beyond have any contents.
+follow one another, share one workspace, and none of them pays for clearing it. The contents of the other bytes are
+undefined.
 A graph has a workspace of its own, since it may be launched on any stream.
 """
 

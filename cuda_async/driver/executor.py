@@ -36,12 +36,12 @@ class Ticket:
         """The queue has reached this point."""
         self.error = error
         self.time = time
-        self.done = True  # ahead of the waiters: who comes later finds it, see `when_done`
+        self.done = True  # before the waiters are called: see `when_done`
         waiters = self._waiters
         while waiters:
             try:
                 waiter = waiters.pop(0)
-            except IndexError:  # who registered it meanwhile has taken it back
+            except IndexError:  # `when_done`, on another thread, has taken the last waiter back
                 return
             waiter()
 
@@ -54,7 +54,9 @@ class Ticket:
     def when_done(self, waiter: Callable[[], object]) -> bool:
         """Have `waiter` called at completion; False, and no call, if it is complete.
 
-        Without a lock: a collection may come at any call, and a finalizer wait for a ticket that a worker completes.
+        It takes no lock: at any call a collection may run a finalizer that waits for a ticket, and the worker that
+        completes this ticket would wait for the lock. So the waiter is added before `done` is read again, and
+        `complete` sets `done` before it looks for waiters.
         """
         if self.done:
             return False

@@ -84,7 +84,7 @@ class HostDriver(PooledDriver):
     def __init__(self) -> None:
         total = _total_memory()
         threshold = config().pool_bytes
-        # A fraction of the machine's memory: enough for a working set, and most is left to other processes.
+        # Freed bytes that are kept for reuse: enough for a working set, while most memory is left to other processes.
         self._memory = BlockCache(self._block, min(4 << 30, total // 4) if threshold is None else threshold)
         self._executor = _PoolExecutor(worker_pool())
         self._streams: weakref.WeakSet[QueueStream] = weakref.WeakSet()
@@ -139,7 +139,10 @@ class HostDriver(PooledDriver):
         pass
 
     def after_fork(self) -> None:
-        """Drop the work of the parent's threads; new threads start with the next work."""
+        """Drop the work of threads that the child does not have.
+
+        The next work starts new threads.
+        """
         error = ContextError(0, "this process was forked while the work was in flight; it goes on in the parent only")
         for stream in self._streams:
             stream.lose(error)
@@ -180,6 +183,7 @@ def _available_memory(total: int) -> int:
 
 
 def _last_level_cache() -> int:
+    """Bytes of the largest cache of the first core; 0 if unknown."""
     largest = 0
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
         try:

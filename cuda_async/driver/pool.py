@@ -45,7 +45,7 @@ class WorkerPool:
         width: their number.
 
     Attributes:
-        closed: whether the interpreter is exiting: enqueued tasks and those that they put still run, no others.
+        closed: whether the interpreter is exiting. Enqueued tasks, and tasks that they put, still run; no others do.
     """
 
     def __init__(self, width: int) -> None:
@@ -60,8 +60,8 @@ class WorkerPool:
         self._started = False
         self._lock = new_lock()
         self._resting = threading.Condition(new_lock())
-        self._rests = self._rounds = 0  # workers that rest; times that all did
-        self._drained = False  # whether no task was left the last time
+        self._rests = self._rounds = 0  # the workers that rest now; how many times all of them have rested
+        self._drained = False  # whether no task was left when all workers last rested
         self.closed = False
 
     def put(self, task: Task) -> None:
@@ -121,8 +121,8 @@ class WorkerPool:
     def _rest(self) -> bool:
         """Wait, at exit, until all workers rest; return whether no task is left.
 
-        Each takes one None from the queue. A task that still runs on another worker may put tasks behind these. So the
-        last worker to come looks, and if there are some, all go on.
+        Each worker takes one None from the queue. A task that still runs on another worker may put further tasks behind
+        them. So the last worker that comes to rest looks for tasks, and if there are any, all workers go on.
         """
         with self._resting:
             self._rests += 1

@@ -23,7 +23,7 @@ from cuda_async.locks import new_lock
 __all__ = ("QueueEvent", "QueueGraph", "QueueStream", "check_pattern")
 
 _IDLE, _QUEUED, _RUNNING = range(3)  # no items; put to the executor; a worker runs its items, or it is parked
-_COPY_GRAIN = 1 << 20  # bytes; one thread does not fill a memory bus, but waking a second costs more than so few take
+_COPY_GRAIN = 1 << 20  # bytes; one thread does not fill the memory bus, but waking another takes longer than so few
 _CHECK_S = 50e-6  # seconds between two calls of a check, which most often waits for another process's message
 
 
@@ -133,14 +133,14 @@ class QueueStream(DriverStream):
         self.error: BaseException | None = None
         self.untold: BaseException | None = None  # the first failure of earlier runs that nobody waited for
         self._followed = True  # whether a waiter has the failure of the present run
-        self._expects: dict[Callable[[], None], None] = {}  # of checks; a dict keeps the order, and each once
+        self._expects: dict[Callable[[], None], None] = {}  # `expect` of checks; a dict keeps the order, and each once
         self.clock = 0.0
         self._items: deque[Item] = deque()
         self._lock = new_lock()
         self._state = _IDLE
-        self._told = True  # False from the change of the state up to the executor's task: a finalizer may come between
-        self._recorded: list[Item] | None = None
-        self.parked = 0
+        self._told = True  # False from a change of `_state` until the executor has the task: a finalizer may `put` then
+        self._recorded: list[Item] | None = None  # the items of a capture
+        self.parked = 0  # meetings that have begun and are not over
 
     # -- the queue ----------------------------------------------------------------------------
 
@@ -150,8 +150,8 @@ class QueueStream(DriverStream):
             self._recorded.append(item)
             return
         try:
-            self._items.append(item)  # ahead of the lock: a worker looks under the lock before it leaves the queue
-            # No call under the lock, where a collection could come: a finalizer that waits for this stream would wait
+            self._items.append(item)  # before the lock: a worker looks for items under the lock before it goes idle
+            # No call under the lock: at a call a collection could run a finalizer that waits for this stream, and so
             # for a worker, which waits for the lock.
             with self._lock:
                 if self._state and self._told:
@@ -204,7 +204,7 @@ class QueueStream(DriverStream):
                         self._state = _IDLE
                         return
                 continue
-            if not item.perform(self):
+            if not item.perform(self):  # another function resumes the queue
                 return
             if executor.one_at_a_time:
                 self.put_back()
@@ -247,7 +247,7 @@ class QueueStream(DriverStream):
             self.begin_run()
 
     def followed(self) -> None:
-        self._followed = True  # no more than this: each wait for an operation calls it
+        self._followed = True  # and no more: this must be quick, as each wait for an operation calls it
 
     def awaited(self) -> None:
         if self._expects:
@@ -266,7 +266,7 @@ class QueueStream(DriverStream):
         return QueueGraph(items)
 
     def launch_graph(self, graph: DriverGraph) -> None:
-        # In a capture nobody meets: the ranks meet at each launch of the graph that has this one as a part.
+        # In a capture the ranks do not meet. They meet at each launch of the graph of which this one becomes a part.
         meets = self._recorded is None
         for item in cast("QueueGraph", graph).items:
             self.put(item.met_by(self._met) if meets and isinstance(item, Meeting) else item.again())
@@ -319,7 +319,7 @@ class QueueStream(DriverStream):
                 ctypes.memset(destination + start, pattern[0], stop - start)
 
         else:
-            # Each piece copies this block. Its length is a multiple of any pattern's, as is the grain.
+            # Each piece copies this block. Its length, as the grain, is a multiple of the pattern's length.
             block = pattern * (min(nbytes, _COPY_GRAIN) // len(pattern))
 
             def spread(start: int, stop: int) -> None:
@@ -334,7 +334,7 @@ class QueueStream(DriverStream):
         self.put(Meeting(make, self._met(make) if self._recorded is None else None))
 
     def _met(self, make: Callable[[], Meet]) -> Meet:
-        """Make a meeting, for which the stream is parked unless making it fails."""
+        """Make a meeting. The stream is parked until it is over, or until making it fails."""
         with self._lock:
             self.parked += 1
         try:

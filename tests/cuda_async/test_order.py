@@ -20,6 +20,7 @@ from cuda_async.core import order
 from cuda_async.core.nesting import allow_nested
 from cuda_async.driver.checked import CheckedGraph, CheckedStream, Ledger
 from cuda_async.driver.interface import DriverGraph, DriverStream
+from cuda_async.foreign import end_export
 from cuda_async.testing import CheckedDriver, SimDriver
 from cuda_async.unsafe import async_on
 from tests.support.interrupts import crossed
@@ -407,6 +408,52 @@ def test_a_submission_inside_another_is_part_of_a_ring() -> None:
     assert waits() == {}
 
 
+def test_a_wait_of_the_submission_around_leaves_its_beginning() -> None:
+    """A submission inside another one orders work on the outer stream, and has to wait for a third one."""
+    scene = Scene("sim")
+    (first, second), other = scene.streams, scene.shared[1]
+    records: dict[Stream, tuple[Stream, int]] = order._waits  # pyright: ignore[reportPrivateUsage]
+    held, waited = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with scene.last.submission:
+            scene.last.begin_single()
+            other.order(scene.last, True)
+            held.set()
+            assert waited.wait(60)
+            enqueue(scene.last, other, scene.own[1], write=True)
+
+    def proceed() -> None:
+        while records.get(first, (second,))[0] is second:
+            pass
+        waited.set()
+
+    class Inner(DeviceOp[None]):
+        def execute(self, context: ExecutionContext) -> None:
+            around = records[first]
+            other.use(first, write=True)
+            assert records[first] == around
+
+    class Outer(DeviceOp[None]):
+        def execute(self, context: ExecutionContext) -> None:
+            begun = first.begun
+            scene.shared[0].use(first, write=True)
+            enqueue(first, scene.shared[0], scene.own[0], write=True)
+            with allow_nested():
+                async_on(Inner(), second)
+            assert first.begun == begun
+
+    threads = [threading.Thread(target=target) for target in (hold, proceed)]
+    threads[0].start()
+    assert held.wait(60)
+    threads[1].start()
+    async_on(Outer(), first)
+    for thread in threads:
+        thread.join(60)
+    assert waits() == {}
+    scene.close()
+
+
 def test_a_wait_for_an_earlier_submission_is_no_ring() -> None:
     """The thread of the first stream has waited for a launch on the second one, and has yet to say that it is over."""
     scene = Scene("sim")
@@ -456,4 +503,95 @@ def test_records_stay_short_and_the_fast_path_comes_back() -> None:
     launch(scene.last, storage, storage, write=True)
     assert record.writer is scene.last
     assert record.readers == {}
+    scene.close()
+
+
+def test_a_synchronization_amid_a_submission_covers_no_part_of_it() -> None:
+    """The first piece is done, under whose number the memory notes both."""
+    scene = Scene("sim")
+    assert scene.sim is not None
+    (first, second), storage = scene.streams, scene.shared[0]
+    halfway, proceed = threading.Event(), threading.Event()
+
+    def write_twice() -> None:
+        with first.submission:
+            first.begin_single()
+            storage.order(first, True)
+            enqueue(first, storage, scene.own[0], write=True)
+            halfway.set()
+            assert proceed.wait(60)
+            enqueue(first, storage, scene.own[0], write=True)
+
+    writing = threading.Thread(target=write_twice)
+    writing.start()
+    assert halfway.wait(60)
+    scene.sim.automatic = True
+    first.synchronize()
+    scene.sim.automatic = False
+    following = threading.Thread(target=launch, args=(second, storage, scene.own[1]), kwargs={"write": True})
+    following.start()
+    while not waits() and following.is_alive():
+        pass
+    assert following.is_alive(), "it took the second piece for done"
+    proceed.set()
+    writing.join(60)
+    following.join(60)
+    scene.check("a synchronization")
+    scene.close()
+
+
+def test_a_write_of_another_library_can_be_done() -> None:
+    """Its number is that of a piece which the stream counts."""
+    scene = Scene("sim")
+    assert scene.sim is not None
+    storage, stream = scene.shared[0], scene.last
+    stream.follow(scene.streams[1], scene.streams[1].sequence)
+    end_export(storage, stream)
+    assert storage.last_writer() is stream
+    scene.sim.automatic = True
+    stream.synchronize()
+    assert storage.last_writer() is None
+    scene.close()
+
+
+def test_a_mark_tells_of_each_of_several_writers() -> None:
+    """Two other libraries' streams have written, of which neither follows the other."""
+    scene = Scene("sim")
+    storage = scene.shared[0]
+    for stream in scene.streams:
+        end_export(storage, stream)
+    for stream in scene.streams:
+        mark = storage.write_mark()
+        assert storage.write_mark() == mark
+        end_export(storage, stream)
+        assert storage.write_mark() != mark
+    scene.close()
+
+
+def test_a_write_noted_amid_the_forgetting_of_others_stays() -> None:
+    """Finalizers of exports run between two steps of `Order._forget_writes`."""
+    scene = Scene("sim")
+    storage, record = scene.shared[0], scene.shared[0]._allocation  # pyright: ignore[reportPrivateUsage]
+    first, second = scene.streams
+    for stream in (first, second):
+        end_export(storage, stream)
+    followed = record.writers()
+    finalizers = [scene.last, scene.home]
+    scene.last.follow(first, first.sequence)
+    scene.last.follow(second, second.sequence)
+
+    class Interrupted(dict[Stream, int]):
+        def __len__(self) -> int:
+            if finalizers:
+                streams, finalizers[:] = [*finalizers], []
+                for stream in streams:
+                    end_export(storage, stream)
+            return super().__len__()
+
+    assert record.writer is not None
+    assert not isinstance(record.writer, Stream)
+    record.writer.last = Interrupted(record.writer.last)
+    record._forget_writes(followed)  # pyright: ignore[reportPrivateUsage]
+    assert not finalizers
+    assert {stream for stream, _ in record.writers()} >= {scene.last, scene.home}
     scene.close()

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ("HostFunctions",)
 
-_SLEEP_S = 20e-6  # seconds between two polls; a sleep of 20 us takes Python about 95 (as in `stream.py`)
-_WORDS = 1024  # words of one allocation: a page of 4 KiB
+_SLEEP_S = 20e-6  # seconds between two polls; Python sleeps about 95 us if asked for 20 (as in `stream.py`)
+_WORDS = 1024  # words of 4 bytes in one allocation: a page of 4 KiB
 
 
 class _Entry:
@@ -90,9 +90,9 @@ class HostFunctions:
             self._context.call(cu.cuStreamWriteValue32, stream.handle, word, 0, 0)
             self._new.put(entry)
         except BaseException:
-            # The driver refused a call, or Ctrl-C came: the stream must not wait for a call that nobody makes. The word
-            # is given up, since it is uncertain whether the stream sets it back. Where Ctrl-C came behind `put`, and a
-            # worker calls the function already, the stream waits for it.
+            # The driver refused a call, or Ctrl-C came: the stream must not wait for a function that nobody calls. The
+            # word is not used again, since the stream may never set it back to 0. If Ctrl-C came after `put`, and a
+            # worker has claimed the entry already, the stream waits for that worker.
             if entry.claim():
                 ctypes.c_uint32.from_address(word).value = 1
             raise
@@ -100,7 +100,7 @@ class HostFunctions:
     def _start(self) -> None:
         with self._lock:
             if self._thread is None:
-                # If Ctrl-C comes while it starts, a later call starts a second one: both take from the queue.
+                # If Ctrl-C comes while it starts, a later call starts a second one. Both take entries from the queue.
                 thread = threading.Thread(target=self._call_for_ever, name="cuda_async-host-functions", daemon=True)
                 start_thread(thread)
                 self._thread = thread
@@ -127,16 +127,17 @@ class HostFunctions:
             while not (pending and self._new.empty()):
                 try:
                     pending.append(self._new.get(block=not pending))
-                except Empty:  # a second thread, of an interrupted `_start`, has taken it
+                except Empty:  # a second thread, left by an interrupted `_start`, has taken the entry
                     break
             pending = [entry for entry in pending if not self._dispatch(entry)]
             if pending:
                 time.sleep(_SLEEP_S)
 
     def _dispatch(self, entry: _Entry) -> bool:
-        """Have a worker call a function whose turn it is; return whether it is.
+        """Have a worker call a function if its turn has come; return whether it has.
 
-        In a frame of its own: the thread's would keep the entry, and what its function refers to, while it sleeps.
+        It has a frame of its own: the frame of the thread's loop would keep the entry, and all that its function refers
+        to, while the thread sleeps.
         """
         if not entry.event.query():
             return False
@@ -165,8 +166,8 @@ class HostFunctions:
 
     def _finish(self, entry: _Entry) -> None:
         """Let the stream go on."""
-        # The word is written before the event is closed. The driver may delay a call, such as the event's end, until
-        # another thread's call is over, such as loading a module. And that call may wait for this stream.
+        # The word is written before the event is closed. The driver may delay a call, such as the one that destroys the
+        # event, until another thread's call is over, such as one that loads a module. That may wait for this stream.
         ctypes.c_uint32.from_address(entry.word).value = 1
         self._words.append(entry.word)
         entry.event.close()

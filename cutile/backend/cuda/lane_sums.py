@@ -1,15 +1,15 @@
-"""Sums of rows that loops carry: lanes add up their parts after the loop.
+"""Sums of rows that loops carry: lanes add up their partial sums after the loop.
 
-Several lanes share a row of a tile. `reduce_sum` adds up each lane's elements, and then the lanes' sums by shuffles. A
-sum that a loop adds to, and that it may scale, needs no shuffles in the loop (FlashAttention does so):
+Several lanes share a row of a tile. `reduce_sum` adds up the elements in each lane, and then the lanes' partial sums by
+shuffles. A sum that a loop only adds to and scales needs no shuffles in the loop, as in FlashAttention:
 
     for ...:                                        for ...:
         total = total * fade + reduce_sum(w)   -->      total = total * fade + sums in each lane(w)
     y = x / total                                   y = x / sum_lanes(total)
 
-The shuffles wait for each other, and what follows the sum waits for them. Attention of width 128 runs 1.05 times as
-fast without them (H200, docs/benchmarks/loops/attention.md). The order of a sum's additions is free (`ops/reduce.py`),
-and a factor that is the same in all lanes may be applied to each part.
+Each shuffle waits for the one before it, and the operations that read the sum wait for the last. Attention of width
+128 runs 1.05 times as fast without them (H200, docs/benchmarks/loops/attention.md). The order of a sum's additions is
+free (`ops/reduce.py`). A factor may be applied to each partial sum, since all lanes of a row hold the same factor.
 """
 
 from __future__ import annotations
@@ -31,31 +31,34 @@ from cutile.ops.shape import Reshape
 __all__ = ("defer_lane_sums",)
 
 MIN_ELEMENTS = 32
-"""Elements of a row in a lane. Attention of width 256 has 16 of 64 keys, and runs at 0.95 of its speed without this
-pass; with 32 of 128 keys widths 64 and 128 run at 0.99 to 1.05 (H200)."""
+"""Elements of a row that a lane must hold. The pass brings attention of width 256, whose lanes hold 16 of 64 keys, to
+0.95 of its speed. Widths 64 and 128, whose lanes hold 32 of 128 keys, come to 0.99 to 1.05 (H200)."""
 
 
 def defer_lane_sums(function: Function) -> Function:
-    """The function, with the shuffles of carried sums after their loops.
+    """Move the shuffles of carried sums behind their loops.
 
-    It is changed in place. A sum stays as it is if its loop reads it, if it starts from anything but zero, if warps
-    share its rows, or if lanes have few elements of a row.
+    A sum stays as it is if its loop uses it otherwise, if it starts from anything but zero, if several warps share a
+    row, or if a lane holds few elements of a row.
 
     Args:
-        function: a lowered function.
+        function: a lowered function; it is changed in place.
+
+    Returns:
+        The same function.
     """
     kernel, layouts = _Kernel(function), layouts_of(function)
-    values: set[Value] = set()
+    values: set[Value] = set()  # the sums that were looked at
 
     def lanes_of(op: ReduceSum) -> int:
         """The bits of a lane's number in which the lanes of a row differ.
 
-        0 if lanes may not have parts of this sum.
+        0 if this reduction must not stop at the partial sums.
         """
         layout = layouts[op.attributes["source"]]
         elements = layout.registers // layout.collapse(op.axis).registers
-        apart = op.x.tile.dtype is f32 and elements >= MIN_ELEMENTS and not warp_mask(layout, op.axis)
-        return lane_mask(layout, op.axis) if apart else 0
+        may_stop = op.x.tile.dtype is f32 and elements >= MIN_ELEMENTS and not warp_mask(layout, op.axis)
+        return lane_mask(layout, op.axis) if may_stop else 0
 
     for op in [*function.walk()]:
         if not isinstance(op, ReduceSum) or op.result in values:
@@ -70,14 +73,14 @@ def defer_lane_sums(function: Function) -> Function:
 
 @dataclass
 class _Sums:
-    """Sums that are one variable, or are computed from each other.
+    """Sums that are one carried variable, or are computed from each other.
 
     Attributes:
         values: the sums.
-        reductions: where they come from.
-        readers: the values that other operations read, with those.
-        layouts: the names of the layouts of these values.
-        may_wait: whether lanes may add them up after the loops.
+        reductions: the reductions from which they are computed.
+        readers: the sums that any other operation reads, each with these operations.
+        layouts: the name of the layout of each sum in `readers`; None for a scalar.
+        may_wait: whether the lanes may be added up after the loops.
     """
 
     values: set[Value] = field(default_factory=set[Value])
@@ -88,13 +91,13 @@ class _Sums:
 
 
 class _Kernel:
-    """A lowered function: who defines, reads and carries its values."""
+    """A lowered function: the operations that define, read and carry its values."""
 
     def __init__(self, function: Function) -> None:
         self._definitions: dict[Value, Op] = {}
         self._readers: dict[Value, list[Op]] = {}
-        self._carried: dict[Value, list[tuple[Value, ...]]] = {}
-        self._places: dict[Op, tuple[Block, int]] = {}
+        self._carried: dict[Value, list[tuple[Value, ...]]] = {}  # see `carried_groups`
+        self._places: dict[Op, tuple[Block, int]] = {}  # the block of an operation, and the number of loops around it
         self._visit(function.body, 0)
 
     def _visit(self, block: Block, depth: int) -> None:
@@ -110,9 +113,9 @@ class _Kernel:
                 self._visit(nested, depth + isinstance(op, For | While))
 
     def sums_with(self, reduction: ReduceSum) -> _Sums:
-        """The sums that are one with a reduction's.
+        """The result of a reduction, and the sums that are partial if it is.
 
-        They are those from which it is computed, and those computed from it that a loop or branch carries.
+        They are the sums from which it is computed, and those computed from it that a loop or branch carries.
         """
         sums, pending = _Sums(), [reduction.result]
         while pending:
@@ -123,14 +126,14 @@ class _Kernel:
             pending += [other for group in self._carried.get(value, ()) for other in group]
             pending += self._sources(value, sums)
             for op in self._readers.get(value, ()):
-                if self._goes_on(op):
+                if self._is_carried(op):
                     pending.append(op.results[0])
-                elif not op.regions and not op.terminates:
+                elif not isinstance(op, For | While | If) and not op.terminates:  # which carry it
                     sums.readers.setdefault(value, []).append(op)
         operations = {self._definitions[value] for value in sums.values if value in self._definitions}
         layouts = {op.results[0].type: op.attributes["layout"] for op in operations if "layout" in op.attributes}
         sums.layouts = {value: layouts.get(value.type) for value in sums.readers}
-        # What reads the sums is to run less often than what adds to them.
+        # Operations that read the sums must run less often than those that add to them: a read costs the shuffles.
         depth = max(self._places[op][1] for op in sums.reductions)
         sums.may_wait = (
             all(self._is_sum(op, sums.values) for op in operations)
@@ -150,29 +153,41 @@ class _Kernel:
         elif op is not None and _only_renames(op):
             yield op.operands[0]
 
-    def _goes_on(self, op: Op) -> bool:
-        """Whether an operation's result is carried by a loop or branch.
+    def _is_carried(self, op: Op) -> bool:
+        """Whether a loop or branch carries the result of an addition or factor.
 
         Further additions and factors may come between.
         """
-        if not (isinstance(op, Add | Mul) or _only_renames(op)):
-            return False
-        result = op.results[0]
-        return result in self._carried or any(self._goes_on(reader) for reader in self._readers.get(result, ()))
+        pending, seen = [op], {op}  # each operation once: an operation may read a value twice, as `x + x`
+        while pending:
+            op = pending.pop()
+            if not (isinstance(op, Add | Mul) or _only_renames(op)):
+                continue
+            if op.results[0] in self._carried:
+                return True
+            readers = set(self._readers.get(op.results[0], ())) - seen
+            seen |= readers
+            pending += readers
+        return False
 
     def _is_sum(self, op: Op, values: set[Value]) -> bool:
-        """Whether lanes may have parts of an operation's result."""
-        if isinstance(op, Mul):  # of a sum and a factor
+        """Whether an operation has partial sums as its result if it reads such."""
+        if isinstance(op, Mul):  # of a sum and a factor: a product of two sums is no sum of products
             return (op.x in values) != (op.y in values)
         if isinstance(op, Constant):
             return op.value == 0
         return isinstance(op, Add | ReduceSum | For | While | If) or _only_renames(op)
 
     def defer(self, sums: _Sums, lanes: int) -> None:
-        """Have lanes add up these sums where other operations read them."""
+        """Leave sums partial, and add up the lanes before other operations read them.
+
+        Args:
+            sums: sums that may wait.
+            lanes: the bits of a lane's number in which the lanes of a row differ.
+        """
         for op in sums.reductions:
             op.attributes["in_lanes"] = True
-        for value, readers in sums.readers.items():
+        for value, readers in sums.readers.items():  # behind the definition, so that all readers share the shuffles
             op = self._definitions[value]
             operations = self._places[op][0].operations
             total = SumLanes(x=value, lanes=lanes)
@@ -184,5 +199,5 @@ class _Kernel:
 
 
 def _only_renames(op: Op) -> bool:
-    """Whether an operation has its operand's elements in the same registers."""
+    """Whether an operation leaves the elements of its operand in their registers."""
     return isinstance(op, Reshape) and op.attributes.get("how") == "keep"

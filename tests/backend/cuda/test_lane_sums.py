@@ -43,6 +43,8 @@ CASES = {
     "under a branch": (f"if k % 2 == 0:\n            {SUM}", "0", "total"),
     "read with a factor": (SUM, "0", "total * 3.0"),
     "read by two": (SUM, "0", "ct.max_tile(total, 1.0) + total"),
+    "read by a reduction": (SUM, "0", "ct.reduce(total, 0, 0.0, lambda p, q: p + q).reshape((1, 1))"),
+    "read by a scan": (SUM, "0", "ct.scan(total, 0, ct.reverse.FORWARD, 0.0, lambda p, q: p + q)"),
 }
 NOT_DEFERRED = {
     "read in the loop": (f"{SUM}\n        s = s + total", "0", "total"),
@@ -67,7 +69,8 @@ def deferred(function: Function) -> tuple[int, int]:
     return in_lanes, sum(isinstance(op, SumLanes) for op in operations)
 
 
-def _unchanged(function: Function) -> Function:
+def unchanged(function: Function) -> Function:
+    """In place of the pass."""
     return function
 
 
@@ -83,7 +86,7 @@ def test_lanes_add_up_behind_the_loop(name: str, monkeypatch: pytest.MonkeyPatch
     z, x, y = np.zeros((100, 100), bf16.numpy), whole(100, 200), whole(300, 100, seed=1)
     execute(function, [z, x, y, np.int32(3)], (2, 2, 1))
     plain = np.zeros_like(z)
-    monkeypatch.setattr(lane_sums, "defer_lane_sums", _unchanged)
+    monkeypatch.setattr(lane_sums, "defer_lane_sums", unchanged)
     execute(lowered(program(*CASES[name])), [plain, x, y, np.int32(3)], (2, 2, 1))
     np.testing.assert_array_equal(z.astype(np.float32), plain.astype(np.float32))
 
@@ -98,6 +101,17 @@ def test_a_sum_outside_of_loops_stays() -> None:
 def rows(z: Mut, x: Tensor):
     t = ct.load_tile(x, (16, 256), (0, 0))
     z.store(ct.reduce_sum(t, 1).reshape((16, 1)))
+"""
+    assert deferred(lowered(written(text, {"z": mut(16, 1), "x": tensor(2, f32)}))) == (0, 0)
+
+
+def test_a_long_chain_of_additions_is_looked_through_once() -> None:
+    """Each one reads the one before it twice: there are 2 ** 60 ways through the chain."""
+    doubled = "    t = t + t\n" * 60
+    text = f"""
+def rows(z: Mut, x: Tensor):
+    t = ct.reduce_sum(ct.load_tile(x, (16, 256), (0, 0)), 1).reshape((16, 1))
+{doubled}    z.store(t)
 """
     assert deferred(lowered(written(text, {"z": mut(16, 1), "x": tensor(2, f32)}))) == (0, 0)
 
