@@ -70,8 +70,10 @@ class Kernel:
         self._options = declared.default
         self._default_key = plan_key(_NO_GENERICS, declared.default)  # computed once, for launches without generics
         self._space: Space | None = None
+        self._launchable = self._renew()  # ahead of `update_wrapper`: it refuses kernels, whose attributes that copies
+        doc = self.__doc__
         functools.update_wrapper(self, function)
-        self._launchable = self._renew()
+        self.__doc__ = doc
         _join_autoreload()
 
     def _doc(self) -> str:
