@@ -24,9 +24,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar, cast, overload
 
 from cuda_async.core.context import ExecutionContext
-from cuda_async.core.lease import GuardLease, Lease, end, enter, holders
+from cuda_async.core.lease import GuardLease, Lease, current_holder, end, enter, holders
 from cuda_async.core.nesting import OneByOne, refuse_nested
-from cuda_async.core.order import Replay, holds
+from cuda_async.core.order import Nested, Replay, holds
 from cuda_async.core.run import Run
 from cuda_async.core.stream import Stream, expect_stream
 from cuda_async.errors import (
@@ -208,7 +208,8 @@ class CudaGraph(Generic[T]):
         try:
             run.allies.add(self._token)  # so that it may write the graph's operands
             inside = holds(self._stream)
-            with self._stream.submission:  # so that no other thread's work comes between the update and its mark
+            # In one submission, so that no other thread's work comes between the update and its mark.
+            with Nested(current_holder(), self._stream), self._stream.submission:
                 if not inside:  # `run.submit` is inside this submission, and does not set `begun`
                     self._stream.begun = self._stream.sequence
                 run.submit()

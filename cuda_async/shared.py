@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from cuda_async.combinators import Value
 from cuda_async.core.capture import Capture, refuse_in_trace
 from cuda_async.core.context import ExecutionContext
-from cuda_async.core.lease import Lease
+from cuda_async.core.lease import Lease, current_holder
+from cuda_async.core.order import Nested, SubmissionLock
 from cuda_async.core.stream import Stream
 from cuda_async.driver.interface import DriverEvent
 from cuda_async.errors import (
@@ -59,7 +60,7 @@ class _Once(Generic[T]):
         self._parent: DeviceOp[T] | None = parent
         self._site: Site = parent.site
         self._birth = next(births)
-        self._lock = new_lock()
+        self._lock = SubmissionLock()
         self._state = _NEW
         self._result: T | None = None
         self._error: BaseException | None = None
@@ -77,26 +78,31 @@ class _Once(Generic[T]):
 
     def get(self, context: ExecutionContext) -> T:
         """Execute the parent here, or order this context behind its execution."""
-        with self._lock:
-            if self._state == _NEW:
-                recorder = context.stream.recorder
-                # A trace must not use up an operation that was shared before: its consumers still need it to run.
-                if recorder is not None and recorder.traces and self._birth < recorder.since:
-                    refuse_in_trace(
-                        recorder, f"the shared operation made at {format_site(self._site)}, for others too,"
+        lock = self._lock
+        with Nested(context.run, lock), lock.mutex:
+            before, lock.holder = lock.holder, context.stream
+            try:
+                if self._state == _NEW:
+                    recorder = context.stream.recorder
+                    # A trace must not use up an operation that was shared before: its consumers still need it to run.
+                    if recorder is not None and recorder.traces and self._birth < recorder.since:
+                        refuse_in_trace(
+                            recorder, f"the shared operation made at {format_site(self._site)}, for others too,"
+                        )
+                    self._execute(context)
+                elif self._state == _RUNNING:
+                    raise ReentrancyError(
+                        f"the shared operation made at {format_site(self._site)} uses its own result while it is "
+                        "being submitted"
                     )
-                self._execute(context)
-            elif self._state == _RUNNING:
-                raise ReentrancyError(
-                    f"the shared operation made at {format_site(self._site)} uses its own result while it is "
-                    "being submitted"
-                )
-            elif self._error is not None:
-                raise DependencyError(
-                    f"the operation made at {format_site(self._site)}, whose result this one uses, failed"
-                ) from self._error
-            else:
-                self._join(context)
+                elif self._error is not None:
+                    raise DependencyError(
+                        f"the operation made at {format_site(self._site)}, whose result this one uses, failed"
+                    ) from self._error
+                else:
+                    self._join(context)
+            finally:
+                lock.holder = before  # before the release: see `SubmissionLock`
         return cast("T", self._result)
 
     def _execute(self, context: ExecutionContext) -> None:
@@ -153,7 +159,7 @@ class _Once(Generic[T]):
 
     def discard(self) -> None:
         """Give up the parent, unless it has run."""
-        with self._lock:
+        with Nested(current_holder(), self._lock), self._lock.mutex:
             if self._state == _NEW and self._parent is not None:
                 self._parent.discard()
 

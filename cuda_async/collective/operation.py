@@ -17,7 +17,8 @@ from cuda_async.collective.board import Call, Key, words_by_rank
 from cuda_async.collective.buffer import Buffer, buffer_of
 from cuda_async.collective.engine import Engine, Seat
 from cuda_async.collective.semantics import why_unsupported
-from cuda_async.core.lease import Use, contested, refuse_conflicts
+from cuda_async.core.lease import Use, contested, current_holder, refuse_conflicts
+from cuda_async.core.order import Nested
 from cuda_async.core.stream import expect_stream
 from cuda_async.errors import ArgumentError, ArgumentTypeError, raise_again, without_traceback
 from cuda_async.op import DeviceOp
@@ -159,7 +160,7 @@ class BoundCollective:
             DeviceError: the device was lost.
         """
         stream = self._stream
-        with stream.submission:
+        with Nested(current_holder(), stream), stream.submission:
             stream.continue_run()
             # `contested` is quick and seldom true; comparing the byte ranges takes a while.
             if any(contested(use.storage.leases, use.write) for use in self._uses):

@@ -16,6 +16,10 @@ Threads may come to wait for each other in a ring: one has noted a use of x and 
 of y and comes to x. The thread that would close the ring goes first. It follows the work that the others have enqueued
 so far, and leaves their notes in the record beside its own. The others then follow all of its work.
 
+A ring may also lead through other locks that are taken amid submissions: that of another stream (`Nested`),
+or that of an operation with several consumers (`SubmissionLock`). Only a thread that waits in `settle` looks for rings,
+and goes first. So locks of streams must not form a ring by themselves.
+
 A write replaces the uses that it has followed. Until then they stay in the record beside it.
 """
 
@@ -32,7 +36,7 @@ from cuda_async.locks import new_lock
 if TYPE_CHECKING:
     from cuda_async.core.stream import Stream
 
-__all__ = ("Nested", "Order", "Replay", "holds", "settle")
+__all__ = ("Nested", "Order", "Replay", "SubmissionLock", "holds", "settle")
 
 _MAX_READERS = 16
 """Streams that a record keeps as readers. If there are more, it forgets those whose reads are done. Otherwise a program
@@ -40,11 +44,11 @@ that makes a new stream for each read would keep all of its streams. Few program
 
 _lock = new_lock()  # guards changes of records with several writers, and `_waits`; its holder waits for nothing
 
-_waits: dict[Stream, tuple[Stream, int]] = {}
+_waits: dict[Stream, tuple[Stream | SubmissionLock, int]] = {}
 """The submissions in which a thread waits for another one. The key is a submission's stream. The value is the stream of
-the other submission, and the number of the piece there."""
+the other submission and the number of the piece there, or a lock that the other submission holds."""
 
-_EVERY = sys.maxsize  # in place of a piece's number: the wait is for the other stream's lock, whoever holds it
+_EVERY = sys.maxsize  # in place of a piece's number: the wait is for a lock, whoever holds it
 
 
 class _Lock(Protocol):
@@ -90,7 +94,8 @@ def settle(stream: Stream | None, source: Stream, sequence: int) -> bool:
         # has set `begun`, and may have enqueued pieces since.
         stream.begun = stream.sequence
     try:
-        return _wait_over(stream, source, sequence)
+        with Nested(outer, stream):  # the run around a launch without a run is not over before this launch
+            return _wait_over(stream, source, sequence)
     finally:
         if around is None:
             _waits.pop(stream, None)
@@ -131,33 +136,68 @@ def _is_free(source: Stream, timeout_s: float, waiting: Stream | None = None) ->
 
 def _is_ring(stream: Stream) -> bool:
     """Whether the waits of submissions lead from `stream` back to it."""
-    wait = _waits.get(stream)
+    source = _awaited(stream)
     for _ in range(len(_waits)):  # each wait once: there may be a ring without `stream`, which has no end
-        if wait is None or wait[1] <= wait[0].begun:  # that submission is over: its waiter is about to go on
-            return False
-        if wait[0] is stream:
-            return True
-        wait = _waits.get(wait[0])
+        if source is None or source is stream:
+            return source is stream
+        source = _awaited(source)
     return False
 
 
-class Nested:
-    """A block in which a thread submits on another stream inside a submission.
+def _awaited(stream: Stream) -> Stream | None:
+    """The submission that the one on `stream` waits for, by its stream."""
+    wait = _waits.get(stream)
+    if wait is None:
+        return None
+    source, sequence = wait
+    if isinstance(source, SubmissionLock):
+        return None if source.holder is stream else source.holder  # it holds the lock itself: it has waited
+    return None if sequence <= source.begun else source  # that submission is over: its waiter is about to go on
 
-    The submission around it counts as waiting for the lock of the other stream.
+
+class SubmissionLock:
+    """A lock that threads take amid submissions, and hold while they enqueue work.
+
+    Work that a holder has enqueued is followed by each later holder, by an event that was recorded before the release.
+
+    A thread takes it so:
+
+        with Nested(run, lock), lock.mutex:
+            before, lock.holder = lock.holder, run.stream
+            try:
+                ...
+            finally:
+                lock.holder = before  # before the release: nobody must think that others still wait for this thread
+
+    Attributes:
+        mutex: the lock itself.
+        holder: the stream of the submission that holds it; None if there is none.
+    """
+
+    __slots__ = ("holder", "mutex")
+
+    def __init__(self) -> None:
+        self.mutex = new_lock()
+        self.holder: Stream | None = None
+
+
+class Nested:
+    """A block inside a submission, in which a thread takes another lock.
+
+    The submission around it counts as waiting for the lock, which is that of another stream or a `SubmissionLock`.
 
     Args:
-        outer: the run of the submission around it.
-        inner: the other stream. If it is the same one, nothing is noted.
+        outer: the run of the submission around it; None if there is none.
+        inner: the other stream, or the lock. If it is the same stream, nothing is noted.
     """
 
     __slots__ = ("_before", "_inner", "_outer")
 
-    def __init__(self, outer: object, inner: Stream) -> None:
+    def __init__(self, outer: object, inner: Stream | SubmissionLock) -> None:
         stream: Stream | None = getattr(outer, "stream", None)
         self._outer = None if stream is inner else stream
         self._inner = inner
-        self._before: tuple[Stream, int] | None = None
+        self._before: tuple[Stream | SubmissionLock, int] | None = None
 
     def __enter__(self) -> None:
         if self._outer is not None:

@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from cuda_async import Storage, Stream, Use
-from cuda_async.core.lease import contested, refuse_conflicts
+from cuda_async.core.lease import contested, current_holder, refuse_conflicts
+from cuda_async.core.order import Nested
 from cuda_async.site import user_site
 from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError, as_text
 from cutile.launch.arguments import Checked, Pointer, check_argument, plain_scalar
@@ -155,7 +156,9 @@ class BoundLaunch:
         stream = self._stream
         submission = stream.submission
         try:  # as `with submission:`, in a third of the time
-            submission.acquire()
+            if not submission.acquire(False):  # `blocking`; the keyword would cost more
+                with Nested(current_holder(), stream):
+                    submission.acquire()
             # The relaunches up to the next wait are one run of the driver. If one fails, those after it are skipped.
             self._continue_run()
             for storage, write in self._storages:

@@ -68,11 +68,15 @@ def unguarded_locks(root: Path) -> Iterator[str]:
 def _acquiring(tree: ast.AST) -> Iterator[ast.Call]:
     """Calls of locks' `acquire`; those of pipelines have arguments of their own."""
     for node in ast.walk(tree):
-        if not isinstance(node, ast.Call) or node.args:
+        if not isinstance(node, ast.Call) or any(not _is_bool(argument) for argument in node.args):
             continue
         timing = {each.arg for each in node.keywords} <= {"blocking", "timeout"}
         if timing and isinstance(node.func, ast.Attribute) and node.func.attr == "acquire":
             yield node
+
+
+def _is_bool(argument: ast.expr) -> bool:
+    return isinstance(argument, ast.Constant) and isinstance(argument.value, bool)
 
 
 def _lock(call: ast.Call) -> ast.expr:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -89,6 +91,18 @@ def build(plans: list[Planned]) -> list[SharedDeviceOp[Storage]]:
         sources: DeviceOp[Any] = zip(nodes[plan.left].clone(), nodes[plan.right].clone())
         nodes.append(sources.then(lambda pair, plan=plan: Half(pair[0], pair[1], plan)).shared())
     return nodes
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _threads_change_often() -> Iterator[None]:
+    """Threads change after a few instructions: locks that wait for each other in a ring are then met within a second.
+
+    By default they change every 5 ms. By then a thread has submitted most of its operations.
+    """
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
 
 
 def run(device: Device, plans: list[Planned], expected: list[Wanted]) -> list[tuple[int, list[int]]]:
