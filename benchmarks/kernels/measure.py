@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.kernels.peers import numpy_run, torch_run
-from benchmarks.kernels.timing import DeviceClock, Run, Timing, interleaved
+from benchmarks.kernels.timing import DeviceClock, TimedCall, Timing, interleaved
 from kernels.example import Case, Example, Problem, to_device, to_host
 
 
@@ -66,12 +66,14 @@ def measure(
         "copy": clock.time_copy(example.nbytes(case)) if copy and not flops else None,
     }
     runs = {name: peer for name, peer in candidates.items() if peer is not None}
-    timings = interleaved(runs, budget_s=0.02 if quick else budget_s, most=20, pause_s=0.0 if quick else clock.pause_s)
+    timings = interleaved(
+        runs, budget_s=0.02 if quick else budget_s, max_rounds=20, pause_s=0.0 if quick else clock.pause_s
+    )
     rate = (flops or example.nbytes(case)) / timings["cutile"].median / 1e6
     return Row(example.name, str(case), error, wrong, timings, rate, "GFLOP/s" if flops else "GB/s")
 
 
-def _checked(example: Example, case: Case, problem: Problem, clock: DeviceClock) -> tuple[float, str, Run]:
+def _checked(example: Example, case: Case, problem: Problem, clock: DeviceClock) -> tuple[float, str, TimedCall]:
     expected = example.reference(problem)
     with clock.device:
         outputs, inputs = to_device(problem.outputs), to_device(problem.inputs)

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.kernels.timing import Run, wall_clock
+from benchmarks.kernels.timing import TimedCall, wall_clock
 from cuda_async import Device
 from cutile.bench import FLUSH_BYTES
 from kernels.example import Array, Problem
 from kernels.saxpy import FACTOR
 
 
-def numpy_run(name: str, problem: Problem) -> Run | None:
+def numpy_run(name: str, problem: Problem) -> TimedCall | None:
     """Return a run of the kernel `name` by NumPy on the problem's arrays, or None if NumPy has no fast form."""
     dtype = problem.inputs[0].dtype
     if name not in _NUMPY or dtype not in (np.float32, np.float64):
@@ -88,7 +88,7 @@ def torch() -> Any:
     return importlib.import_module("torch") if importlib.util.find_spec("torch") else None
 
 
-def torch_run(name: str, problem: Problem, device: Device) -> Run | None:
+def torch_run(name: str, problem: Problem, device: Device) -> TimedCall | None:
     """Return a run of the kernel `name` by torch on `device`, or None if torch or its CUDA part is missing."""
     if torch() is None or (device.kind == "cuda" and not torch().cuda.is_available()):
         return None
@@ -117,7 +117,7 @@ def _to_torch(array: Array, where: str) -> Any:
     return torch().from_numpy(array).to(where)
 
 
-def _torch_events(call: Callable[[], object]) -> Run:
+def _torch_events(call: Callable[[], object]) -> TimedCall:
     cuda = torch().cuda
     start, end = cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
     flush = torch().empty(FLUSH_BYTES // 4, dtype=torch().int32, device="cuda")

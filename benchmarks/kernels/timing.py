@@ -1,7 +1,7 @@
-"""Interleaved timing of a kernel and its peers: medians of runs, each measured where it executes.
+"""Interleaved timing of a kernel and its peers: medians of timed calls.
 
-A `Run` executes once and returns its milliseconds, by the device's own clock (`cutile.bench`). Results are not checked
-here.
+A `TimedCall` executes once and returns its milliseconds: by the events of a GPU (`cutile.bench`), by the host's clock
+elsewhere. Results are not checked here.
 """
 
 import statistics
@@ -14,12 +14,18 @@ from cuda_async import Device, DeviceOp, Stream
 from cutile import api, i32
 from cutile.bench import DeviceArm
 
-Run = Callable[[], float]
+TimedCall = Callable[[], float]
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Milliseconds of several runs."""
+    """The time of one call, of several measurements.
+
+    Attributes:
+        median: their median, in milliseconds.
+        fastest: the shortest, in milliseconds.
+        runs: their number.
+    """
 
     median: float
     fastest: float
@@ -27,29 +33,30 @@ class Timing:
 
 
 def interleaved(
-    runs: Mapping[str, Run],
+    runs: Mapping[str, TimedCall],
     *,
     budget_s: float = 1.0,
-    least: int = 5,
-    most: int = 100,
+    min_rounds: int = 5,
+    max_rounds: int = 100,
     pause_s: float = 0.0,
 ) -> dict[str, Timing]:
     """Time each of `runs` in rounds, after one round that does not count.
 
     Args:
-        runs: the runs, by name.
-        budget_s: seconds for each of them, after which the rounds end.
-        least: the fewest rounds, whatever they take.
-        most: the most rounds.
+        runs: the timed calls, by name.
+        budget_s: seconds for each of them on average. The rounds end once all together have taken
+            `budget_s * len(runs)`, without the pauses.
+        min_rounds: the fewest rounds, whatever they take.
+        max_rounds: the most rounds.
         pause_s: idle seconds before each run. The threads of a BLAS spin for a while after a call, on cores that the
             next run needs.
     """
     for run in runs.values():
-        run()
+        run()  # compiles, and touches memory for the first time
     times: dict[str, list[float]] = {name: [] for name in runs}
     spent = 0.0
-    for done in range(most):
-        if done >= least and spent > budget_s * len(runs):
+    for done in range(max_rounds):
+        if done >= min_rounds and spent > budget_s * len(runs):
             break
         for name, run in runs.items():
             if pause_s:
@@ -57,11 +64,11 @@ def interleaved(
             start = time.perf_counter()
             times[name].append(run())
             spent += time.perf_counter() - start
-    return {name: Timing(statistics.median(all_), min(all_), len(all_)) for name, all_ in times.items()}
+    return {name: Timing(statistics.median(samples), min(samples), len(samples)) for name, samples in times.items()}
 
 
-def wall_clock(call: Callable[[], object]) -> Run:
-    """Return a run that times `call` on the host."""
+def wall_clock(call: Callable[[], object]) -> TimedCall:
+    """Return a function that times `call` on the host."""
 
     def run() -> float:
         start = time.perf_counter()
@@ -84,15 +91,19 @@ class DeviceClock:
 
     @property
     def pause_s(self) -> float:
-        """Idle seconds before a run, in which the threads of the run before go to sleep; see `interleaved`."""
-        return 0.1 if self.device.kind == "host" else 0.0
+        """Idle seconds before a run, in which a BLAS's threads of the preceding run go to sleep; see `interleaved`."""
+        return 0.1 if self.device.kind == "host" else 0.0  # chosen, not measured
 
-    def time(self, build: Callable[[], DeviceOp[Any]]) -> Run:
-        """Return a run that builds an op, executes it and returns the milliseconds of its execution alone."""
+    def time(self, build: Callable[[], DeviceOp[Any]]) -> TimedCall:
+        """Return a function that builds an op, executes it, and returns the milliseconds of its execution.
+
+        On the CPU these are from the call of `sync_on` to its return.
+        """
         arm = DeviceArm(build, self.stream)
         return lambda: arm.run(1) * 1e3
 
-    def time_copy(self, nbytes: int) -> Run:
-        """Return a run that times a plain copy which reads and writes `nbytes` in all."""
+    def time_copy(self, nbytes: int) -> TimedCall:
+        """Return a function that times a plain copy which reads and writes `nbytes` of zeros in all."""
+        # Each i32 is read and written: 8 bytes.
         source, destination = (api.zeros((nbytes // 8,), i32).sync_on(self.stream) for _ in range(2))
         return self.time(lambda: api.memcpy(destination, source))

@@ -1,8 +1,7 @@
 """The groups of the page of the kernel language, in reading order.
 
-An entry is in the group that names it. Else it is in the group of the first pattern that fits its name, or else in
-the group of its family. The last group has the names of cuTile Rust ("upstream") for operations that have another name
-here.
+An entry is in the group that names it. Else it is in the group whose pattern fits its name, or else in the group of its
+family. The last group has names of cuTile Rust ("upstream"). Most of these operations have another name here as well.
 """
 
 from __future__ import annotations
@@ -62,19 +61,26 @@ _BY_FAMILY = {
 }
 """Groups of the entries that no group names and no pattern fits, by their family (`Entry.family`).
 
-`rounding` is missing: each of its operations is the second of an entry, which has the family of its first one.
+Some families have no such entry today. `rounding` never has one: an entry has the family of its first operation, which
+is never one of `rounding`.
 """
-# Patterns of whole names, in the order in which `group_of` tries them.
-_STREAMS = re.compile(r"MappedPartitionMut\.\w+|PartitionIndex\.\w+|Partition\.load_index|PartitionMut\.store_index")
-_ADDRESSES = re.compile(r"Ptr\.\w+")
-_AT_COMPILE_TIME = re.compile(r"static_\w+")
-_UPSTREAM = re.compile(
+_UPSTREAM = (
     r"(abs|add|div|max|min|mul|neg|rem|sub|cmp)[fi]|(and|not|or|shl|shr|xor)i|mulhii|mma[fi]|true_div|"
     r"(exti|trunci|itof|ftoi|ftof|convert_scalar)|(eq|ne|lt|le|gt|ge)_tile|\w+_tko|scan_sum|broadcast_scalar|"
     r"scalar_to_tile|tile_to_scalar|permute_array|get_shape_dim|get_index_space_shape|(load|store)_tile(_mut)?|"
     r"\w+_(ptr|pointer|token)|(ptr|pointer)_to_\w+|\w+_token_\w+|addptr_tile|make_(partition|tensor)_view(_mut)?|"
-    r"load_tensor|addptr|get_\w+_token|join_tokens|make_gather_scatter_view"
+    r"load_tensor|addptr|join_tokens|make_gather_scatter_view"
 )
+_BY_PATTERN = (
+    (
+        r"MappedPartitionMut\.\w+|PartitionIndex\.\w+|Partition\.load_index|PartitionMut\.store_index",
+        "Streams of tiles",
+    ),
+    (r"Ptr\.\w+", "Memory by address"),
+    (r"static_\w+", "At compile time"),
+    (_UPSTREAM, "Upstream's own names"),
+)
+"""Patterns of whole names, with their groups. No name fits two of them."""
 
 
 def group_of(name: str, family: str) -> str:
@@ -90,12 +96,7 @@ def group_of(name: str, family: str) -> str:
     for title, names in GROUPS.items():
         if name in names:
             return title
-    for pattern, title in (
-        (_STREAMS, "Streams of tiles"),
-        (_ADDRESSES, "Memory by address"),
-        (_AT_COMPILE_TIME, "At compile time"),
-        (_UPSTREAM, "Upstream's own names"),
-    ):
-        if pattern.fullmatch(name):
+    for pattern, title in _BY_PATTERN:
+        if re.fullmatch(pattern, name):
             return title
     return _BY_FAMILY[family]

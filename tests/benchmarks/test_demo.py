@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.first_launch import ImportClock
+from benchmarks.first_launch import ImportClock, Launches
 from benchmarks.kernels import bench, demo, digits, measure
-from benchmarks.kernels.timing import Run, interleaved
+from benchmarks.kernels.timing import TimedCall, Timing, interleaved
 from benchmarks.record import duration
 from kernels.example import Arrays, Case, Problem
 from kernels.saxpy import EXAMPLE
@@ -83,10 +83,36 @@ def test_the_benchmark_writes_what_it_measured(tmp_path: Path, capsys: pytest.Ca
     assert "written to" in capsys.readouterr().out
 
 
+def test_a_benchmark_of_an_unknown_kernel_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bench.main(["--device", "cpu", "--quick", "--only", "sxpy"])
+    assert "no kernel is called sxpy; expected some of gemm, row_min, saxpy" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [["--only", "saxpy"], ["--quick"], []])
+def test_a_record_of_some_kernels_or_of_a_wrong_result_replaces_nothing(
+    options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wrong = "" if options else "saxpy: off by 1"
+    row = measure.Row("saxpy", "8 f32", 0.0, wrong, {"cutile": Timing(1.0, 1.0, 1)}, 1.0, "GB/s")
+
+    def measure_rows(*_: object) -> list[measure.Row]:
+        return [row]
+
+    def first_launches(_: str) -> dict[str, Launches]:
+        return {}
+
+    monkeypatch.setattr(bench, "FOLDER", tmp_path)
+    monkeypatch.setattr(bench, "measure_rows", measure_rows)
+    monkeypatch.setattr(bench, "first_launches", first_launches)
+    assert bench.main(["--device", "cpu", *options]) == (1 if wrong else 0)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_runs_are_interleaved_and_the_first_round_does_not_count() -> None:
     order: list[str] = []
 
-    def scripted(name: str, *times: float) -> Run:
+    def scripted(name: str, *times: float) -> TimedCall:
         left = iter(times)
 
         def run() -> float:
@@ -95,14 +121,14 @@ def test_runs_are_interleaved_and_the_first_round_does_not_count() -> None:
 
         return run
 
-    timings = interleaved({"a": scripted("a", 99, 1, 5, 3), "b": scripted("b", 99, 7, 7, 8)}, budget_s=0, least=3)
+    timings = interleaved({"a": scripted("a", 99, 1, 5, 3), "b": scripted("b", 99, 7, 7, 8)}, budget_s=0, min_rounds=3)
     assert order == ["a", "b"] * 4
     assert (timings["a"].median, timings["a"].fastest, timings["a"].runs) == (3, 1, 3)
     assert timings["b"].median == 7
 
 
 def test_a_ratio_above_one_means_faster_than_the_peer() -> None:
-    timings = interleaved({"cutile": lambda: 2.0, "numpy": lambda: 3.0}, budget_s=0, least=1)
+    timings = interleaved({"cutile": lambda: 2.0, "numpy": lambda: 3.0}, budget_s=0, min_rounds=1)
     row = measure.Row("saxpy", "8 f32", 0.0, "", timings, 1.0, "GB/s")
     assert row.ratio("numpy") == 1.5
     assert row.ratio("torch") is None
