@@ -27,9 +27,9 @@ from cutile.ops.sort import Sort, TopK
 #
 # for row:
 #     sort_places(x, row * step, 1, places, spare, count, descending)
-#     for i:
+#     for i (top_k: the first k):
 #         values[row, i] = x[row, places[i]]
-#         result[row, i] = places[i]
+#         indices[row, i] = places[i]
 
 MAX_INSERTED = 64
 """The largest `k` for which `top_k` keeps a sorted list of the `k` largest; for a larger one a sort is faster."""
@@ -43,14 +43,14 @@ def lower_sort(lowering: Lowering, op: Sort | TopK) -> None:
     x = Product(node.dtype, node.extents, f"{node.name}_rows" if node.name else "")
     x.buffer = lowering.allocate(x)
     lowering.keep(node, product=x)
-    lowering.flush()
+    lowering.flush()  # the rows are sorted by position, so they are in memory before
     results = [Product(value.tile.dtype, lowering.extents(value), value.name or op.name) for value in op.results]
     for product in results:
         product.buffer = lowering.allocate(product)
-    length = x.extents[op.axis]
+    length = x.extents[op.axis]  # the sorted axis is whole, so its capacity is its extent
     scratch = [Product(i32, [Extent(length.capacity)], name) for name in ("places", "spare")]
     places, spare = (lowering.allocate(product).memory for product in scratch)
-    scope.builder.location = op.location
+    scope.builder.location = op.location  # `flush` has set those of other operations
     count = op.k if isinstance(op, TopK) else length.capacity
     names = NAMES.get(len(x.extents), ())
     index: list[Value | None] = [None] * len(x.extents)
@@ -61,14 +61,14 @@ def lower_sort(lowering: Lowering, op: Sort | TopK) -> None:
                 index[axis] = loops.enter_context(scope.loop(extent.stop(scope), name)).index
         step = x.buffer.step(scope, op.axis)
         at = x.buffer.offset(scope, tuple(index))
-        few = isinstance(op, TopK) and count <= MAX_INSERTED
+        inserts = isinstance(op, TopK) and count <= MAX_INSERTED
         scope.builder.add(
             Order(
                 x.buffer.memory, at, step, places, spare, length.stop(scope),
-                descending=isinstance(op, TopK) or op.descending, k=count if few else 0,
+                descending=isinstance(op, TopK) or op.descending, k=count if inserts else 0,
             )
         )  # fmt: skip
-        scope.forget()
+        scope.forget()  # `Order` has written `places`
         with scope.loop(scope.index(count), "place") as loop:
             place = scope.add(Read(places, loop.index))
             element = scope.add(Read(x.buffer.memory, scope.plus(at, scope.times(scope.as_index(place), step))))
@@ -76,7 +76,7 @@ def lower_sort(lowering: Lowering, op: Sort | TopK) -> None:
             for product, value in zip(results, (element, place), strict=True):
                 assert product.buffer is not None
                 scope.builder.add(Write(product.buffer.memory, product.buffer.offset(scope, tuple(index)), value))
-    scope.forget()
+    scope.forget()  # the results were written
     for value, product in zip(op.results, results, strict=True):
         lowering.nodes[value] = product
 
@@ -85,7 +85,7 @@ def lower_block(lowering: Lowering, block: Block, prepare: bool = True) -> None:
     """Lower the operations of a block; its terminator is left to the caller.
 
     With `prepare`, it is a kernel's outermost block: the ends of all loops are computed first, and pending loops are
-    written last. Without it, the caller writes them.
+    written last. Without it, the caller writes the pending loops, and then restores `lowering.uses`.
     """
     outer, lowering.uses = lowering.uses, Uses(block, lowering.aliases)
     if prepare:
@@ -94,7 +94,7 @@ def lower_block(lowering: Lowering, block: Block, prepare: bool = True) -> None:
         if op.terminates:
             break
         if op.regions:
-            _settle(lowering, op)
+            _compute_scalars(lowering, op)
         match op:
             case Mma():
                 lower_mma(lowering, op)
@@ -116,10 +116,11 @@ def lower_block(lowering: Lowering, block: Block, prepare: bool = True) -> None:
         lowering.uses = outer
 
 
-def _settle(lowering: Lowering, op: Op) -> None:
+def _compute_scalars(lowering: Lowering, op: Op) -> None:
     """Compute the scalars of this block that nested blocks need, ahead of them.
 
-    A scalar that one nested block computed could not be used in another.
+    If a nested block computed one, `lowering.nodes` would have a value that no other block can use. Constants are left:
+    `concrete` writes them anew in each block.
     """
     seen: set[Value] = set()
     needed = [value for block in op.regions for each in block.walk() for value in each.operands]
@@ -137,7 +138,7 @@ def _settle(lowering: Lowering, op: Op) -> None:
 
 
 def _nested(lowering: Lowering, block: Block, finish: Callable[[Op], Sequence[Value]]) -> None:
-    """A nested block, in its own scope; `finish` says what it yields."""
+    """Lower a nested block into the scope that the caller has opened; `finish` returns what it yields."""
     outer = lowering.uses
     lower_block(lowering, block, prepare=False)
     values = finish(block.terminator)
@@ -156,7 +157,7 @@ def _product(value: Value, lowering: Lowering) -> Product:
 def _alias(product: Product) -> Product:
     """Another node with the same memory.
 
-    The scope remembers elements by node. So elements that were read through one node are not taken for the other's.
+    The scope remembers elements by node. Once the memory is written, elements are read anew through the other node.
     """
     alias = Product(product.dtype, product.extents, product.name)
     alias.buffer = product.buffer
@@ -167,9 +168,9 @@ def _move(lowering: Lowering, moves: Sequence[tuple[Node, Product]], op: Op | No
     """Write nodes into memory that the nodes may read, as if all were read first.
 
     Moves with the same loops form a group, which is one root: at each index it reads all before it writes. A group that
-    reads at other indices, or reads memory that an earlier group has written, goes through memory of its own.
+    reads its own memory at other indices, or memory that an earlier group writes, goes through further memory.
     """
-    real = [(node, product) for node, product in moves if not _is_memory_of(node, product)]
+    real = [(node, product) for node, product in moves if not _shares_memory(node, product)]
     groups: list[list[tuple[Node, Product]]] = []
     for node, product in sorted(real, key=lambda move: -len(move[0].extents)):  # the most axes first
         for group in groups:
@@ -179,36 +180,30 @@ def _move(lowering: Lowering, moves: Sequence[tuple[Node, Product]], op: Op | No
                 break
         else:
             groups.append([(node, product)])
-    copies: list[tuple[Node, Product]] = []
+    direct: list[list[tuple[Node, Product]]] = []
+    delayed: list[tuple[Node, Product]] = []
     for at, group in enumerate(groups):
         written = [product for earlier in groups[:at] for _, product in earlier]
         if _clashes(group, written):
             for node, product in group:
                 saved = Product(node.dtype, node.extents, node.name)
                 saved.buffer = lowering.allocate(saved)
-                copies.append((saved, product))
-                lowering.pending.append(Root(node.extents, [Target(node, product=saved)], location=_place(op)))
+                delayed.append((saved, product))
+                lowering.pending.append(Root(node.extents, [Target(node, product=saved)], location=_location_of(op)))
         else:
-            copies.extend(group)
-    # The order: groups that clash were copied to memory of their own above; then come the direct moves; then the copies
+            direct.append(group)
+    # The order: first the groups that clash go to further memory (above), then come the direct moves, then the copies
     # from that memory.
-    direct = [move for move in copies if move in real]
-    for group in groups:
-        members = [move for move in group if move in direct]
-        if members:
-            targets = [Target(node, product=_alias(product)) for node, product in members]
-            lowering.pending.append(Root(members[0][0].extents, targets, location=_place(op), key=op))
-    for node, product in copies:
-        if (node, product) not in direct:
-            target = Target(node, product=_alias(product))
-            lowering.pending.append(Root(node.extents, [target], location=_place(op), key=op))
+    for group in (*direct, *([move] for move in delayed)):
+        targets = [Target(node, product=_alias(product)) for node, product in group]
+        lowering.pending.append(Root(group[0][0].extents, targets, location=_location_of(op), key=op))
 
 
-def _place(op: Op | None) -> Location | None:
+def _location_of(op: Op | None) -> Location | None:
     return op.location if op is not None else None
 
 
-def _is_memory_of(node: Node, product: Product) -> bool:
+def _shares_memory(node: Node, product: Product) -> bool:
     return isinstance(node, Product) and node.buffer is not None and node.buffer is product.buffer
 
 
@@ -218,9 +213,9 @@ def _clashes(group: list[tuple[Node, Product]], written: list[Product]) -> bool:
     for node, _ in group:
         root = Root(node.extents, [Target(node)])
         for leaf, where in root.reads():
-            if any(_is_memory_of(leaf, product) for product in written):
+            if any(_shares_memory(leaf, product) for product in written):
                 return True
-            if any(_is_memory_of(leaf, product) for product in own) and where != tuple(root.variables):
+            if any(_shares_memory(leaf, product) for product in own) and where != tuple(root.variables):
                 return True
     return False
 
@@ -236,6 +231,7 @@ class _Carried:
         self.memory = {at: _product(op.results[at], lowering) for at in self.tiles}
         moves = [(lowering.node(op.carried[at]), self.memory[at]) for at in self.tiles]
         _move(lowering, moves, None)
+        # Ahead of the flush: a scalar may be computed from memory that the moves write.
         self.initial = [lowering.concrete(op.carried[at]) for at in self.scalars]
         lowering.flush()
 
@@ -257,6 +253,7 @@ class _Carried:
     def leave(self, terminator: Op) -> list[Value]:
         """Write what a body yields into memory; returns the scalars."""
         values = terminator.operands
+        # First: a scalar may be computed from memory that the moves write.
         scalars = [self.lowering.concrete(values[at]) for at in self.scalars]
         moves = [(self.lowering.node(values[at]), self.memory[at]) for at in self.tiles]
         _move(self.lowering, moves, terminator)
@@ -273,7 +270,7 @@ class _Carried:
 
 
 def _is_counted_by_range(lowering: Lowering, op: For) -> bool:
-    """Whether `range` takes the bounds as they are: their difference fits an i64."""
+    """Whether a `range` of i64 can count the loop: stop - start fits an i64. Else `TripCount` does."""
     start, step = (lowering.made_by.get(value) for value in (op.start, op.step))
     from_zero = isinstance(start, Constant) and start.value == 0 and isinstance(step, Constant) and step.value > 0
     dtype = op.induction.tile.dtype
@@ -286,7 +283,9 @@ def _lower_for(lowering: Lowering, op: For) -> None:
     by_range = _is_counted_by_range(lowering, op)
     start, step = (lowering.made_by.get(value) for value in (op.start, op.step))
     upward = isinstance(start, Constant) and isinstance(step, Constant) and start.value >= 0 and step.value > 0
-    if upward and op.induction.tile.dtype is not u64:  # a u64 is negative as an index, from 2**63 on
+    # A loop from 0 or more upwards: its variable stays below `stop`, so it is never negative and never wraps. As an
+    # index a u64 is negative from 2**63 on.
+    if upward and op.induction.tile.dtype is not u64:
         lowering.counters.add(op.induction)
     carried = _Carried(lowering, op)
     scope = lowering.scope
@@ -299,11 +298,11 @@ def _lower_for(lowering: Lowering, op: For) -> None:
         induction = Value(INDEX, "iteration")
     arguments = carried.enter(op.body.arguments[1:])
     with scope.block(induction, *arguments) as body:
-        place = induction
+        value = induction
         if not by_range:  # start + iteration * step: a product that wraps still gives the right sum
             trip = scope.cast(induction, op.induction.tile.dtype)
-            place = scope.add(Add(bounds[0], scope.add(Mul(trip, bounds[2]))), op.induction.name)
-        lowering.nodes[op.induction] = Scalar(place)
+            value = scope.add(Add(bounds[0], scope.add(Mul(trip, bounds[2]))), op.induction.name)
+        lowering.nodes[op.induction] = Scalar(value)
         _nested(lowering, op.body, carried.leave)
     scope.builder.location = op.location
     loop = scope.builder.add(For(*counted, carried=tuple(carried.initial), body=body))
@@ -325,9 +324,15 @@ def _lower_while(lowering: Lowering, op: While) -> None:
 
 
 def _pass_memory(lowering: Lowering, side: Block, memory: dict[int, Product]) -> None:
-    """Let a branch at the end of a side write to the memory of the outer results.
+    """Let an `If` that ends one side of an outer `If` write to the memory of the outer results.
 
-    `memory` has it by the result's position.
+    It has to be the last operation: others behind it might read what that memory has before. A value that is yielded
+    twice needs two memories.
+
+    Args:
+        lowering: the lowering.
+        side: the side.
+        memory: the memory of the outer results, by their positions.
     """
     yielded = side.terminator.operands
     last = side.operations[-2] if len(side.operations) > 1 else None
@@ -340,7 +345,7 @@ def _pass_memory(lowering: Lowering, side: Block, memory: dict[int, Product]) ->
 def _lower_if(lowering: Lowering, op: If) -> None:
     """Lower a branch: both sides write tiles to the same memory, and yield scalars."""
     condition = lowering.concrete(op.condition)
-    lowering.flush()
+    lowering.flush()  # else pending loops would be written inside a side
     scope = lowering.scope
     memory = {
         at: lowering.passed[value] if value in lowering.passed else _product(value, lowering)
