@@ -1,4 +1,4 @@
-"""A matrix product of each of a batch: tensors of three axes, whose tiles have one element along the first."""
+"""Batched products: tensors of three axes, with tiles of one matrix."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def f(z: Mut, x: Tensor, y: Tensor):
 """
 
 
-def turned(dtype: DTypeLike) -> TensorType:
-    """Of which each matrix is transposed."""
-    return TensorType(dtype, (None, None, None), (None, 1, None), 16)
+def transposed_batch(dtype: DTypeLike) -> TensorType:
+    """A batch of transposed matrices: axis 1 is contiguous."""
+    return TensorType(dtype, (None, None, None), (None, 1, None), 16)  # aligned to 16 bytes, as TMA needs
 
 
 def types(tile: tuple[int, int], dtype: DTypeLike = bf16, /, **others: Type) -> dict[str, Type]:
@@ -50,11 +50,11 @@ def refusal(function: Function) -> str:
     ("x", "y", "boxes"),
     [
         (tensor(3, bf16), tensor(3, bf16), [((1, 128, 64), (0, 1, 2)), ((1, 64, 64), (0, 1, 2))]),
-        (tensor(3, bf16), turned(bf16), [((1, 128, 64), (0, 1, 2)), ((1, 64, 256), (0, 2, 1))]),
-        (turned(bf16), tensor(3, bf16), [((1, 64, 64), (0, 2, 1)), ((1, 64, 64), (0, 1, 2))]),
+        (tensor(3, bf16), transposed_batch(bf16), [((1, 128, 64), (0, 1, 2)), ((1, 64, 256), (0, 2, 1))]),
+        (transposed_batch(bf16), tensor(3, bf16), [((1, 64, 64), (0, 2, 1)), ((1, 64, 64), (0, 1, 2))]),
     ],
 )
-def test_the_copy_engine_brings_one_matrix_of_a_batch(x: TensorType, y: TensorType, boxes: list[Any]) -> None:
+def test_tma_loads_one_matrix_of_a_batch(x: TensorType, y: TensorType, boxes: list[Any]) -> None:
     function = written(BATCH, types((128, 256), x=x, y=y))
     assert refusal(function) == ""
     maps = [each.map for each in source(function).parameters if each.kind == "tensor_map"]
@@ -66,17 +66,18 @@ def test_the_copy_engine_brings_one_matrix_of_a_batch(x: TensorType, y: TensorTy
     assert (left.k_major, right.k_major) == (x.unit_axis == 2, y.unit_axis == 1)
 
 
-def test_a_descriptor_has_five_axes_at_most() -> None:
+def test_a_tensor_map_has_five_axes_at_most() -> None:
     for axes, reason in ((5, ""), (6, "the left operand's tensor has more than 5 axes")):
-        ahead = (axes - 3) * "1, ", (axes - 3) * "0, "
-        text = BATCH.replace("x, (1,", f"x, ({ahead[0]}1,").replace("(b, i, k)", f"({ahead[1]}b, i, k)")
-        text = text.replace("ct.num_tiles(x.partition((1, BM, 64)), 2)", "3")
+        leading = (axes - 3) * "1, ", (axes - 3) * "0, "
+        text = BATCH.replace("x, (1,", f"x, ({leading[0]}1,").replace("(b, i, k)", f"({leading[1]}b, i, k)")
+        text = text.replace("ct.num_tiles(x.partition((1, BM, 64)), 2)", "3")  # axis 2 is not K there
         assert refusal(written(text, types((128, 256), x=tensor(axes, bf16)))) == reason
 
 
 def test_tile_blocks_of_one_matrix_are_neighbours() -> None:
     plan = lowered(shipped(gemm_batched, types((128, 256)), BK=64))
     indices = [op for op in plan.walk() if isinstance(op, TileIndex)]
+    # The raster order is within a matrix. Axis 0, the batch, is the slowest.
     assert {(op.rows, op.columns) for op in indices} == {(1, 2)}
     assert {op.axis for op in indices} == {0, 1, 2}
 
@@ -86,7 +87,7 @@ def test_tile_blocks_of_one_matrix_are_neighbours() -> None:
     [
         (bf16, (128, 256), 64, tensor(3, bf16)),
         (bf16, (16, 64), 64, tensor(3, bf16)),
-        (f8e4m3fn, (128, 192), 128, turned(f8e4m3fn)),
+        (f8e4m3fn, (128, 192), 128, transposed_batch(f8e4m3fn)),
         (f8e4m3fn, (128, 128), 128, tensor(3, f8e4m3fn)),
         (f32, (128, 128), 32, tensor(3, f32)),
     ],
@@ -102,28 +103,29 @@ def test_every_kind_of_product_takes_batches(
     assert_clean(compiled(function))
 
 
-def test_a_product_may_be_divided_and_one_operand_be_that_of_all() -> None:
+def test_batches_take_split_k_and_an_operand_that_all_share() -> None:
     shared = BATCH.replace(
         "ct.load_tile(y, (1, 64, BN), (b, k, j)).reshape((64, BN))", "ct.load_tile(y, (64, BN), (k, j))"
     )
     for text, others in ((BATCH, {}), (shared, {"y": tensor(2, bf16)})):
         function = written(text, types((64, 128), bf16, **others))
         assert refusal(function) == ""
-        for pieces in (4, 12):
+        for pieces in (4, 12):  # added up in a cluster, and through a workspace
             assert check_function(lowered(function, num_pieces=pieces)) > 10
     plan = lowered(written(shared, types((64, 128), y=tensor(2, bf16))), num_cta_in_cga=2)
-    assert plan.facts["cluster"] == 2  # of neighbours in the batch
+    assert plan.facts["cluster"] == 2  # two matrices of the batch share the tiles of y
     assert check_function(plan) > 10
 
 
-def test_matrices_may_be_exchanged_behind_the_reshape() -> None:
+def test_matrices_may_be_transposed_behind_the_reshape() -> None:
     text = BATCH.replace(
         "(1, BM, 64), (b, i, k)).reshape((BM, 64))", "(1, 64, BM), (b, k, i)).reshape((64, BM)).transpose()"
     )
     plan = lowered(written(text, types((128, 128))))
     assert check_function(plan) > 10
     assert not any(isinstance(op, Permute) for op in plan.walk())
-    assert len([op for op in plan.walk() if isinstance(op, Reshape)]) <= 4  # of the result's pieces alone
+    # None of the operands: one for each subtile of the result.
+    assert len([op for op in plan.walk() if isinstance(op, Reshape)]) <= 4
 
 
 LOADED = "ct.load_tile(x, (1, BM, 64), (b, i, k)).reshape((BM, 64))"
@@ -148,6 +150,6 @@ def test_what_is_no_matrix_of_a_batch_is_refused(reason: str, left: str) -> None
     assert f"the left operand {reason}" in refusal(written(text, types((128, 128))))
 
 
-def test_a_batch_that_is_contiguous_is_refused() -> None:
+def test_a_tensor_whose_batch_axis_has_stride_1_is_refused() -> None:
     x = TensorType(bf16, (None, None, None), (1, None, None), 16)
     assert "no axis of the left operand's tensor" in refusal(written(BATCH, types((128, 128), x=x)))

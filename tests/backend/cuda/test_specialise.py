@@ -1,6 +1,6 @@
-"""Which kernels get specialised warps, why others do not, and what stands in their lowered IR.
+"""Warp specialisation: the kernels that get it, the reasons against it, and the lowered IR.
 
-What is about clusters, warp groups, or what follows the products has files of its own.
+Clusters, warpgroups and the epilogue have files of their own.
 """
 
 from __future__ import annotations
@@ -150,22 +150,22 @@ def test_tiles_whose_axes_are_exchanged_are_read_another_way(turned: tuple[bool,
     assert not any(isinstance(op, Permute) for op in lowering.walk())
 
 
-@pytest.mark.parametrize("counts", [i64, i16, u32], ids=str)
-def test_a_loop_may_count_in_other_integers(counts: DTypeLike) -> None:
-    """But then turns are not reckoned with, in i32, to write results under products, or to divide them."""
-    program = written(GEMM, types((128, 128), n=scalar(counts)))
+@pytest.mark.parametrize("counter", [i64, i16, u32], ids=str)
+def test_a_loop_may_count_in_other_integers(counter: DTypeLike) -> None:
+    """Then there is no delayed epilogue and no split-K: both compute with iterations in i32."""
+    program = written(GEMM, types((128, 128), n=scalar(counter)))
     plan = lowered(program)
     assert check_function(plan) > 10
-    assert not any(isinstance(op, PackPairs) for op in plan.walk())
+    assert not any(isinstance(op, PackPairs) for op in plan.walk())  # of a delayed epilogue
     assert_clean(compiled(program))
-    small = lowered(written(GEMM, types((64, 64), n=scalar(counts))), num_pieces=4)
-    assert small.facts["divided"] == f"no: the loop counts in {counts}, and pieces in i32"
-    others: dict[str, Type] = {"x": tensor(2, f8e4m3fn), "y": column_major(f8e4m3fn)}
-    eights = lowered(written(GEMM.replace("64", "128"), types((128, 128), n=scalar(counts), **others)))
-    assert check_function(eights) > 10
-    assert [op.promote_columns > 0 for op in eights.walk() if isinstance(op, Dot)] == [True]
-    across = written(GEMM, types((64, 64), n=scalar(counts), x=tensor(2, f8e4m3fn), y=tensor(2, f8e4m3fn)))
-    assert "lies across K needs fewer accumulators, and a loop counted in i32" in refusal(across)
+    small = lowered(written(GEMM, types((64, 64), n=scalar(counter))), num_pieces=4)
+    assert small.facts["divided"] == f"no: the loop counts in {counter}, and pieces in i32"
+    operands: dict[str, Type] = {"x": tensor(2, f8e4m3fn), "y": column_major(f8e4m3fn)}
+    f8_plan = lowered(written(GEMM.replace("64", "128"), types((128, 128), n=scalar(counter), **operands)))
+    assert check_function(f8_plan) > 10
+    assert [op.promote_columns > 0 for op in f8_plan.walk() if isinstance(op, Dot)] == [True]
+    y_across_k = written(GEMM, types((64, 64), n=scalar(counter), x=tensor(2, f8e4m3fn), y=tensor(2, f8e4m3fn)))
+    assert "lies across K needs fewer accumulators, and a loop counted in i32" in refusal(y_across_k)
 
 
 def test_options_that_contradict_the_plan_are_obeyed() -> None:
@@ -175,37 +175,44 @@ def test_options_that_contradict_the_plan_are_obeyed() -> None:
     assert refusal(function, num_worker_warps=8, occupancy=1) == ""
 
 
-KINDS: list[tuple[CompileOptions, Lack, str, str]] = [
-    (CompileOptions(num_worker_warps=16), Lack.WARPS, "Leave out num_worker_warps", ""),
-    (CompileOptions(occupancy=3), Lack.OCCUPANCY, "Leave out occupancy", ""),
+REFUSED_OPTIONS: list[tuple[CompileOptions, Lack, str, str | None]] = [
+    (CompileOptions(num_worker_warps=16), Lack.WARPS, "Leave out num_worker_warps", None),
+    (CompileOptions(occupancy=3), Lack.OCCUPANCY, "Leave out occupancy", None),
     (CompileOptions(num_cta_in_cga=3), Lack.CLUSTER, "Leave out num_cta_in_cga", "num_cta_in_cga=3: another reason"),
 ]
 
 
-@pytest.mark.parametrize(("options", "kind", "what", "told"), KINDS)
-def test_a_refused_option_is_explained_by_its_kind(options: CompileOptions, kind: Lack, what: str, told: str) -> None:
-    """Whatever the text of the refusal says."""
+@pytest.mark.parametrize(("options", "kind", "remedy", "line"), REFUSED_OPTIONS)
+def test_a_refused_option_is_explained_by_its_kind(
+    options: CompileOptions, kind: Lack, remedy: str, line: str | None
+) -> None:
+    """Whatever the text of the refusal says. `line`: what `unused` says of the option; None where it is used."""
     function = gemm_program(bf16, (128, 128), 64)
     plan = lower(function, HOPPER, options)
     (name, reason), *rest = plan.facts["refused"]
     assert reason.kind is kind
     other = Refusal("other words", kind, "another reason")
-    assert REMEDIES[kind] == what
+    assert REMEDIES[kind] == remedy
     plan.facts["refused"] = ((name, other), *rest)
-    assert told in "\n".join(unused(function, plan, options, architecture(HOPPER.arch)))
+    lines = list(unused(function, plan, options, architecture(HOPPER.arch)))
+    assert (line in "\n".join(lines)) if line else (lines == [])
+
+
+RULES = ("require", "Refusal", "Refused", "asked_for")
+"""Functions and classes that take a refusal's text, alone or as attributes."""
 
 
 def test_every_refusal_of_an_option_has_a_kind() -> None:
-    """Where the text says what is asked for, the call names a kind."""
+    """A call whose message says what is asked for passes a `Lack`."""
     calls: list[str] = []
     for file in Path(cuda.__path__[0]).rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
-            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("require", "Refusal", "Refused", "asked_for"):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in RULES:
                 text = ast.unparse(node)
                 if "asked_for" in text or "asked for" in text or "not one" in text:
                     assert re.search(r"\bLack\.|\bkind\b", text), f"{file.name}:{node.lineno}"
                     calls.append(text)
-    assert len(calls) >= 5
+    assert len(calls) >= 5  # warps, occupancy, cluster, split-K, one product
 
 
 def test_the_reason_is_in_the_dump() -> None:
@@ -225,9 +232,13 @@ def test_the_plan_fills_shared_memory(tile: tuple[int, int]) -> None:
     assert lowering.facts["threads"] == 128 * (groups + 1)
     assert layouts_of(lowering)[product.attributes["layout"]] == group_accumulator(tile, groups)
     stage_bytes = 64 * sum(tile) * 2
+    # Eight stages at most, or one more would not fit 227 KiB.
     assert pipeline.stages == 8 or lowering.facts["shared_bytes"] + stage_bytes > 232448
     registers = [op.count for op in lowering.walk() if isinstance(op, SetMaxRegisters)]
-    assert 128 * (registers[0] + groups * registers[1]) <= 65536 if registers else groups == 1
+    if registers:  # of a multiprocessor: 65,536; a warpgroup has 128 threads
+        assert 128 * (registers[0] + groups * registers[1]) <= 65536
+    else:
+        assert groups == 1
 
 
 @pytest.mark.parametrize(
@@ -252,7 +263,7 @@ def test_operands_are_loaded_as_they_lie(
 
 
 @pytest.mark.parametrize(("columns", "swizzle"), [(256, 128), (192, 128), (160, 64), (208, 32)])
-def test_panels_are_as_wide_as_divides_the_tile(columns: int, swizzle: int) -> None:
+def test_the_swizzle_is_the_widest_that_divides_a_row(columns: int, swizzle: int) -> None:
     smem_layout = SmemLayout(columns, 64, 2, k_major=False)
     assert (smem_layout.swizzle, smem_layout.count * smem_layout.span) == (swizzle, columns)
     assert smem_layout.nbytes == 64 * columns * 2
@@ -299,7 +310,7 @@ def narrower(z: Mut, w: Mut, x: Tensor, y: Tensor, n: i32):
 """
 
 
-def test_all_columns_of_a_result_that_is_narrower_than_the_sums_are_stored() -> None:
+def test_all_columns_of_a_result_narrower_than_the_accumulator_are_stored() -> None:
     operand = tensor(2, bf16)
     results: dict[str, Type] = {"z": mut(128, 192, dtype=bf16), "w": mut(128, 64)}
     made = lowered(written(NARROWER, {**results, "x": operand, "y": operand, "n": scalar(i32)}))
@@ -308,7 +319,7 @@ def test_all_columns_of_a_result_that_is_narrower_than_the_sums_are_stored() -> 
     assert sum(op.value.tile.shape[1] for op in stored) == 64
 
 
-def test_a_load_that_says_so_keeps_off_the_copy_engine() -> None:
+def test_a_load_that_disables_tma_uses_none() -> None:
     assert refusal(hinted(", tma=ct.tma.ENABLED")) == ""
     off = hinted(", tma=ct.tma.DISABLED")
     assert refusal(off) == "the left operand's load keeps off TMA: it says ct.tma.DISABLED"
@@ -319,14 +330,16 @@ def test_a_load_that_says_so_keeps_off_the_copy_engine() -> None:
 def test_a_latency_says_how_far_loads_run_ahead() -> None:
     (most,) = stages(lowered(hinted()))
     assert most > 3
-    assert stages(lowered(hinted(", latency=2", ", 1"))) == {3}  # the operands share a ring: the further
+    # Both operands are in one pipeline: the larger latency counts, and one stage is being read.
+    assert stages(lowered(hinted(", latency=2", ", 1"))) == {3}
     assert stages(lowered(hinted("", ", ct.Latency(1)"))) == {2}
     assert stages(lowered(hinted(", latency=100"))) == {most}  # as many as fit
     check_function(lowered(hinted(", latency=1")))
     for right, count in (("", 3), (", latency=1", 2)):
         copied = lowered(hinted(", latency=1", right), BLACKWELL)
         assert {op.stage[1] for op in copied.walk() if isinstance(op, StageTile)} == {count}
-        assert {op.pending for op in copied.walk() if isinstance(op, StageWait)} == {0}  # one is one iteration ahead
+        # The wait leaves no copy under way: the next one is begun behind it.
+        assert {op.pending for op in copied.walk() if isinstance(op, StageWait)} == {0}
 
 
 CHAIN = """
@@ -340,7 +353,7 @@ def chain(z: Mut, x: Tensor, y: Tensor, w: Tensor, n: i32):
         acc = ct.mma(ct.convert_tile(scores, bf16), rows.load_pipelined((k, j), LATENCY), acc)
     z.store(ct.convert_tile(acc, z.dtype))
 """
-"""Two products, the second one's left operand computed: stages of such loops double, unless a latency says how many."""
+"""Two products, the second one's left operand computed: such a loop has twice the stages, without `latency`."""
 
 
 @pytest.mark.parametrize(("latency", "count"), [("1", 2), ("2", 3), ("3", 4), ("4", 5), ("7", 8), ("None", 8)])
@@ -367,7 +380,7 @@ def k(z: Mut, x: Tensor, y: Tensor, n: i32):
 
 @pytest.mark.parametrize("place", ["BEFORE", "BEHIND"])
 def test_the_model_assumes_no_bounds_of_loops_that_the_producer_has_not(place: str) -> None:
-    """The bounds of the loop of loads are computed from one of theirs."""
+    """The bounds of the loads' loop depend on a value of a loop that only the consumers run."""
     text = LOOP_OF_CONSUMERS.replace(place, "for k in range(i % 3, n):\n        acc = acc + 1.0")
     text = text.replace("    BEFORE\n", "").replace("    BEHIND\n", "")
     operand, types = tensor(2, bf16), dict[str, Type](z=mut(128, 64, dtype=bf16), n=scalar(i32))
@@ -376,21 +389,21 @@ def test_the_model_assumes_no_bounds_of_loops_that_the_producer_has_not(place: s
     check_function(function)
 
 
-def computing(function: Function) -> Block:
-    """What the warps that multiply do."""
+def consumer_block(function: Function) -> Block:
+    """The block of the consumer warpgroups."""
     (roles,) = (op for op in lowered(function).walk() if isinstance(op, Roles))
     return roles.consumer
 
 
 def test_the_first_product_takes_the_place_of_zeros() -> None:
-    parameters = types((64, 128))  # whose result is written at once
-    (product,) = (op for op in computing(written(GEMM, parameters)).walk() if isinstance(op, Dot))
+    parameters = types((64, 128))  # a tile whose epilogue is not delayed
+    (product,) = (op for op in consumer_block(written(GEMM, parameters)).walk() if isinstance(op, Dot))
     assert product.replaces
-    kinds = {type(op) for op in computing(written(GEMM, parameters)).walk()}
-    assert {Undef, ZeroUnless} <= kinds
+    kinds = {type(op) for op in consumer_block(written(GEMM, parameters)).walk()}
+    assert {Undef, ZeroUnless} <= kinds  # zeros are written only if the loop has no iteration
     assert OptimizationBarrier not in kinds
-    ones = {type(op) for op in computing(written(GEMM.replace("constant(0", "constant(1"), parameters)).walk()}
-    assert OptimizationBarrier in ones
+    ones = {type(op) for op in consumer_block(written(GEMM.replace("constant(0", "constant(1"), parameters)).walk()}
+    assert OptimizationBarrier in ones  # other initial values stand in registers before the first product
     assert not {Undef, ZeroUnless} & ones
 
 
@@ -400,22 +413,23 @@ def test_the_first_product_takes_the_place_of_zeros() -> None:
         (("range(n)", "range(n)"), True),
         (("z.store(", "acc = acc + ct.convert_tile(i * 2 + j, ct.f32)\n    z.store("), True),
         (("range(n)", "range(i + 1)"), False),  # the loop needs it
-        (("(z.shape[0], 64), (i, k)", "(z.shape[0], 64), (i * 2, k)"), True),  # who loads has its own
+        (("(z.shape[0], 64), (i, k)", "(z.shape[0], 64), (i * 2, k)"), True),  # the producer computes its own
     ],
 )
-def test_where_a_tile_block_is_is_found_under_its_first_product(change: tuple[str, str], nested: bool) -> None:
-    block = computing(written(GEMM.replace(*change), types()))
+def test_the_tile_index_is_computed_behind_the_first_product(change: tuple[str, str], nested: bool) -> None:
+    block = consumer_block(written(GEMM.replace(*change), types()))
     (tiles,) = (op for op in block.operations if isinstance(op, For))
-    found = [op for op in tiles.body.operations if isinstance(op, TileIndex)]
-    assert bool(found) is not nested
+    indices = [op for op in tiles.body.operations if isinstance(op, TileIndex)]
+    assert bool(indices) is not nested
     (products,) = (op for op in tiles.body.operations if isinstance(op, For))
     within = [op for op in products.body.walk() if isinstance(op, TileIndex)]
-    assert len(within) == (2 if nested else 0)
+    assert len(within) == (2 if nested else 0)  # of the row and of the column
 
 
 def test_waits_that_last_too_long_end_the_kernel_where_that_is_asked_for(tmp_path: Path) -> None:
     function = gemm_program(bf16, (128, 256), 64)
     for limited in (False, True):
-        made = compiled(function, limit_waits=limited)
-        assert made.facts["speaks"] is limited
-        assert any(each.startswith("CALL") for each in instructions(made, tmp_path)) is limited
+        executable = compiled(function, limit_waits=limited)
+        assert executable.facts["speaks"] is limited
+        # The call is the message of a wait that lasts too long.
+        assert any(each.startswith("CALL") for each in instructions(executable, tmp_path)) is limited
