@@ -26,10 +26,12 @@ from cutile.host.compat import OldPartitionMethods
 from cutile.host.display import card, drawing
 from cutile.host.shapes import ShapeLike, as_shape
 from cutile.host.transfer import values_now
+from cutile.host.views import collective_buffer
 from cutile.launch.arguments import MAX_PARTITION_RANK
 from cutile.launch.views import OpenTiledView, SharedView, TiledView, View, as_int, check_map, prefix_error, shown
 
 if TYPE_CHECKING:
+    from cuda_async.collective import Buffer
     from cutile.host.tensor import Tensor
 
 __all__ = (
@@ -415,7 +417,7 @@ class BorrowedPartition(_TiledTensor):
 class MutBorrow:
     """A tensor or a view, to be written.
 
-    Made by `tensor.mut`, for `.partition(shape)`, `api.memcpy`, `api.fill` and `SharedMut` parameters of kernels.
+    Made by `tensor.mut`, for `.partition(shape)`, `api.memcpy`, `api.fill`, collectives and `SharedMut` parameters.
     """
 
     __slots__ = ("_tensor",)
@@ -476,8 +478,12 @@ class MutBorrow:
         view = self.__kernel_destination__()
         return SharedView(view.storage, view.offset, view.dtype, view.shape, view.strides)
 
+    def __collective__(self, write: bool) -> Buffer:
+        """The elements for a collective. Raises ArgumentError if not contiguous."""
+        return collective_buffer(self.__kernel_destination__())
+
     def __kernel_destination__(self) -> View:
-        """The elements, to be written by `memcpy` or `fill`.
+        """The elements, to be written by `memcpy`, `fill` or a collective.
 
         Raises OwnershipError where the tensor is held or read-only.
         """
