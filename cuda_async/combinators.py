@@ -404,19 +404,23 @@ def zip(*ops: Any) -> DeviceOp[Any]:
 
 
 class _WithContext(DeviceOp[T]):
-    """Runs the operation that a function makes of the context."""
+    """Runs the operation that a function makes of the context.
 
-    __slots__ = ("_function",)
+    `name` is what users call it.
+    """
 
-    def __init__(self, function: Callable[[ExecutionContext], DeviceOp[T]]) -> None:
+    __slots__ = ("_function", "_name")
+
+    def __init__(self, function: Callable[[ExecutionContext], DeviceOp[T]], name: str) -> None:
         super().__init__()
         self._function = function
+        self._name = name
 
     def label(self) -> str:
-        return "with_context"
+        return self._name
 
     def unfold(self, context: ExecutionContext) -> Generator[DeviceOp[Any], Any, T]:
-        return (yield _checked(self._function(context), "with_context"))
+        return (yield _checked(self._function(context), self._name))
 
     def execute(self, context: ExecutionContext) -> T:
         __tracebackhide__ = True
@@ -432,7 +436,7 @@ def with_context(function: Callable[[ExecutionContext], DeviceOp[T]]) -> DeviceO
     >>> with_context(lambda context: value(context.device.kind)).sync_on(Device.host().new_stream())
     'host'
     """
-    return _WithContext(function)
+    return _WithContext(function, "with_context")
 
 
 def empty(function: Callable[[], DeviceOp[T]]) -> DeviceOp[T]:
@@ -449,4 +453,4 @@ def empty(function: Callable[[], DeviceOp[T]]) -> DeviceOp[T]:
             f"empty: expected a function that makes an operation, got {as_text(function)}; memory for a tensor is made "
             "by cutile.api.empty(shape, dtype)"
         )
-    return _WithContext(lambda context: function())
+    return _WithContext(lambda context: function(), "empty")

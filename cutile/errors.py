@@ -321,7 +321,8 @@ def own_keywords(remedies: Mapping[str, str], more: str = "") -> Callable[[F], F
             for name in named:
                 if name not in parameters:
                     guesses = closest(name, parameters)
-                    remedy = f"did you mean {guesses[0]!r}?" if guesses else f"it takes {', '.join(parameters)}"
+                    names = [each for each in parameters if each != "self"]
+                    remedy = f"did you mean {guesses[0]!r}?" if guesses else f"it takes {', '.join(names)}"
                     raise ArgumentTypeError(f"{function.__name__} takes no {name!r}: {remedies.get(name, remedy)}")
             if more and len(args) > len(parameters):
                 names = ", ".join(parameters)

@@ -24,7 +24,7 @@ from cuda_async import Device, DeviceOp, spread, value
 from cuda_async import zip as zip_ops
 from cuda_async.collective import Communicator
 from cutile.dtypes import DTypeLike
-from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.errors import ArgumentError, ArgumentTypeError, as_text
 from cutile.host import api
 from cutile.host.tensor import Tensor
 from cutile.host.transfer import copy_into, fresh_op
@@ -210,8 +210,8 @@ class Mesh:
     the parts of one process.
 
     Args:
-        devices: devices of one kind; the CPU may be given any number of times. Or a communicator, which the caller
-            closes.
+        devices: devices of one kind, or their names such as `"cuda:1"`; the CPU may be given any number of times. Or a
+            communicator, which the caller closes.
 
     Raises:
         ValueError: there are no devices, or they are of different kinds.
@@ -227,7 +227,7 @@ class Mesh:
         (<Sharded f32[3, 2] over 2 devices, split along axis 0>, [(1, 2), (2, 2)], array([4., 5.], dtype=float32))
     """
 
-    def __init__(self, devices: Sequence[Device] | Communicator) -> None:
+    def __init__(self, devices: Sequence[Device | int | str] | Communicator) -> None:
         self._ours = not isinstance(devices, Communicator)
         self.communicator = devices if isinstance(devices, Communicator) else Communicator.of(devices)
         self.devices = self.communicator.devices
@@ -297,6 +297,8 @@ class Mesh:
             ...     mesh.map(api.convert, x, "i32").sync().to_numpy().sync()
             array([1, 2, 3, 4], dtype=int32)
         """
+        if not callable(function):
+            raise ArgumentTypeError(f"map: expected a function of the parts, got {as_text(function)}")
         layout = _as_layout(layout, "map: layout")
         for argument in arguments:
             if isinstance(argument, Sharded) and argument.mesh is not self:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 import numbers
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from cuda_async.collective.board import Key
@@ -26,9 +26,9 @@ from cuda_async.collective.network import Network
 from cuda_async.collective.operation import Barrier, Collective, Message, Operand
 from cuda_async.collective.semantics import REDUCTIONS
 from cuda_async.config import process_of_launcher
-from cuda_async.core.device import Device
+from cuda_async.core.device import Device, as_device
 from cuda_async.driver.registry import ACCELERATOR
-from cuda_async.errors import ArgumentError, ArgumentTypeError, LaunchError
+from cuda_async.errors import ArgumentError, ArgumentTypeError, LaunchError, as_text
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -51,7 +51,7 @@ class Communicator:
 
     Made by `of`, `join` and indexing, never by its constructor.
 
-    With one local rank an operand is a tensor or `Buffer`. With several it is a sequence of them, one for each.
+    With one local rank an operand is a tensor or `Buffer`, or a list of one. With several it is a list, one for each.
 
     Attributes:
         world: the number of ranks.
@@ -87,7 +87,7 @@ class Communicator:
     @classmethod
     def of(
         cls,
-        devices: Sequence[Device],
+        devices: Sequence[Device | int | str],
         *,
         limit_s: float | None = LIMIT_S,
         network: Network | None = None,
@@ -96,7 +96,7 @@ class Communicator:
         """Make all ranks of a communicator in this process: rank `i` is on `devices[i]`.
 
         Args:
-            devices: devices of one kind; the CPU may be given any number of times.
+            devices: devices of one kind, or their names such as `"cuda:1"`; the CPU may be given any number of times.
             limit_s: how long the first rank of a collective waits for the last, in seconds; None for ever.
             network: how long collectives take between simulated devices; refused for other devices.
             max_ctas: as for `join`.
@@ -105,13 +105,11 @@ class Communicator:
             ValueError: there are no devices, or they are of different kinds; `limit_s` or `max_ctas` is out of range.
             LaunchError: devices of this kind have no collectives.
         """
-        if isinstance(devices, Device):
-            raise ArgumentTypeError(f"devices: expected a sequence of devices, got {devices}; write [{devices!r}]")
+        if isinstance(devices, Device | str) or not isinstance(devices, Iterable):
+            remedy = f"write [{devices!r}]" if isinstance(devices, Device | str) else 'such as ["cuda:0", "cuda:1"]'
+            raise ArgumentTypeError(f"devices: expected a sequence of devices, got {as_text(devices)}; {remedy}")
         limit_s = _checked_limit(limit_s)
-        devices = tuple(devices)
-        for device in devices:
-            if not isinstance(device, Device):
-                raise ArgumentTypeError(f"devices: expected devices, got {type(device).__name__}: {device!r}")
+        devices = tuple(_named(device, "devices") for device in devices)
         kinds = sorted({device.kind for device in devices})
         if len(kinds) != 1:
             raise ArgumentError(f"devices: expected one or more of one kind, got {', '.join(kinds) or 'none'}")
@@ -128,7 +126,7 @@ class Communicator:
         world: int | None = None,
         unique_id: str | None = None,
         *,
-        device: Device | None = None,
+        device: Device | int | str | None = None,
         limit_s: float | None = LIMIT_S,
         max_ctas: int | None = None,
     ) -> Communicator:
@@ -142,7 +140,7 @@ class Communicator:
             rank: from 0 to `world - 1`.
             world: the number of ranks.
             unique_id: what `Communicator.unique_id` returned in one of the processes.
-            device: the rank's device: a GPU, with NCCL, or the CPU, which is the default.
+            device: the rank's device, or its name: a GPU, with NCCL, or the CPU, which is the default.
             limit_s: how long to wait for the others, here and in each collective, in seconds; None for ever.
             max_ctas: thread blocks, and so multiprocessors, that a collective of GPUs may take, from 1 to 32; None
                 leaves it to NCCL. The others are left to kernels on other streams. It must be the same on all ranks.
@@ -169,9 +167,7 @@ class Communicator:
             raise ArgumentTypeError(f"unique_id: expected text from Communicator.unique_id(), got {unique_id!r}")
         limit_s = _checked_limit(limit_s)
         _check_max_ctas(max_ctas)
-        device = Device.host() if device is None else device
-        if not isinstance(cast("object", device), Device):
-            raise ArgumentTypeError(f"device: expected a device, such as Device.host() or Device(0), got {device!r}")
+        device = Device.host() if device is None else _named(device, "device")
         engine: Engine
         if device.kind == ACCELERATOR:
             from cuda_async.collective.nccl import load_nccl
@@ -407,6 +403,14 @@ def _of_launcher() -> tuple[int, int, str]:
     port = process.port + 1 if process.port < 65535 else process.port - 1
     words = (str(process.world), process.run)
     return process.rank, process.world, Address.of_launcher(process.host, port, *words)
+
+
+def _named(which: Device | int | str, argument: str) -> Device:
+    """The device that an argument names."""
+    try:
+        return as_device(which)
+    except ArgumentTypeError as error:
+        raise ArgumentTypeError(f"{argument}: {error}") from None
 
 
 def _local_engine(

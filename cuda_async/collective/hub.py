@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cuda_async.collective.board import Arrival, Board, Call, CallLog, Group, Key, Meeting, names_of
-from cuda_async.collective.transport import Address, Link, claim_folder, listen, new_folder
+from cuda_async.collective.transport import Address, Link, MalformedError, claim_folder, listen, new_folder
 from cuda_async.errors import CollectiveError
 from cuda_async.locks import start_thread
 
@@ -143,10 +143,19 @@ class Hub:
             link = Link(peer)
             link.greet(self._key)
             link.send("hello", str(self._folder))
-            rank, world, can_write = link.recv()
+            greeting = link.recv()
+            if not _is_greeting(greeting):
+                link.send(
+                    "broken",
+                    "join: rank 0 expected the greeting [rank, world, can_write] with 0 <= rank < world, got "
+                    f"{greeting!r:.200}; run the same version of cuda_async in all processes",
+                )
+                raise ValueError(greeting)
         except (AuthenticationError, EOFError, OSError, ValueError):
-            self._greeted.put(None)  # a process without the key, or one that died meanwhile
+            # A process without the key, one that died meanwhile, or one whose greeting is malformed.
+            self._greeted.put(None)
         else:
+            rank, world, can_write = greeting
             self._greeted.put((link, rank, world, can_write))
             # Read behind the `put`: else it could happen that neither this thread nor the hub's turns the process away.
             if self._refusal:
@@ -196,10 +205,11 @@ class Hub:
                 rank = by_connection[ready]  # pyright: ignore[reportArgumentType]
                 try:
                     message = self._ranks[rank].recv()
-                except (EOFError, OSError):
+                except (EOFError, OSError) as error:
+                    why = str(error) if isinstance(error, MalformedError) else "its process ended"
                     del by_connection[self._ranks[rank].connection]
                     if rank not in self._leaving:
-                        self._board.break_up_without(rank, "its process ended")
+                        self._board.break_up_without(rank, why)
                         # Ranks without a waiting call are told, too: their GPUs may wait for the lost rank's data.
                         self._tell_all(str(self._board.broken))
                     continue
@@ -302,6 +312,14 @@ class Hub:
     def _send(self, rank: int, *message: Any) -> None:
         with contextlib.suppress(OSError):  # the rank is gone: `_serve` meets the end of its connection
             self._ranks[rank].send(*message)
+
+
+def _is_greeting(message: Sequence[Any]) -> bool:
+    """Whether a message is a rank, the number of ranks, and a bool."""
+    if [type(part) for part in message] != [int, int, bool]:
+        return False
+    rank, world, _ = message
+    return 0 <= rank < world
 
 
 def _own_last(ranks: Iterable[int]) -> list[int]:

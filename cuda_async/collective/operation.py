@@ -65,9 +65,10 @@ class Operand:
             TypeError: the argument is no tensor, or no list with one for each local rank.
         """
         what = f"{kind}: argument {self.name!r}"
-        if len(ranks) == 1:
-            return [buffer_of(self.argument, what, write=self.is_written(ranks[0]))]
         arguments: Any = self.argument
+        # A list of one operand, too: a program for any number of devices passes lists.
+        if len(ranks) == 1 and not (isinstance(arguments, list | tuple) and len(cast("list[Any]", arguments)) == 1):
+            return [buffer_of(self.argument, what, write=self.is_written(ranks[0]))]
         if not isinstance(arguments, list | tuple) or len(cast("list[Any]", arguments)) != len(ranks):
             raise ArgumentTypeError(
                 f"{what}: expected a list of {len(ranks)} operands, one for each local rank, got "

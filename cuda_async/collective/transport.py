@@ -33,7 +33,9 @@ try:
 except ImportError:  # a system without such locks
     fcntl = None
 
-__all__ = ("Address", "Inline", "Link", "Pages", "Way", "claim_folder", "connect", "listen", "new_folder")
+__all__ = (
+    "Address", "Inline", "Link", "MalformedError", "Pages", "Way", "claim_folder", "connect", "listen", "new_folder",
+)  # fmt: skip
 
 _SOCKET = "hub"
 """The socket's name in the folder of the ranks."""
@@ -239,6 +241,10 @@ def connect(address: Address, limit_s: float | None = None) -> Link:
     return link
 
 
+class MalformedError(ConnectionError):
+    """A message that no rank and no hub sends."""
+
+
 class Link:
     """One end of a connection between a rank and the hub.
 
@@ -265,9 +271,21 @@ class Link:
             self.connection.send_bytes(blob)
 
     def recv(self) -> list[Any]:
-        """The next message. Raises EOFError or OSError where the other side is gone."""
-        parts = json.loads(self.connection.recv_bytes())
-        return [self._unpacked(part) for part in parts]
+        """The next message.
+
+        Raises:
+            EOFError: the other side is gone.
+            OSError: the same.
+            MalformedError: the message is none of ours.
+        """
+        text = self.connection.recv_bytes()
+        try:
+            parts = json.loads(text)
+            if not isinstance(parts, list):
+                raise TypeError(f"expected a list, got {type(parts).__name__}")
+            return [self._unpacked(part) for part in cast("list[Any]", parts)]
+        except (TypeError, ValueError, RecursionError) as error:
+            raise MalformedError(f"it sent a malformed message of {len(text)} bytes: {error}") from error
 
     def _unpacked(self, part: Any) -> Any:
         match part:

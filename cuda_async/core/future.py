@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from enum import Enum
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
 
 from cuda_async.config import config
 from cuda_async.core.lease import Lease, PlainUse, Use, end, enter
@@ -47,6 +47,19 @@ class FutureState(Enum):
     EXECUTING = "executing"
     COMPLETE = "complete"
     FAILED = "failed"
+
+
+_REMEDIES = {
+    **dict.fromkeys(("get", "get_result", "join", "result", "wait"), "future.sync(), or await future"),
+    **dict.fromkeys(
+        ("cancel", "cancelled"),
+        "asyncio.create_task(future).cancel(), which ends the waiting: a device takes no work back",
+    ),
+    **dict.fromkeys(("done", "is_done", "ready", "running"), "future.state, which is a FutureState"),
+    "exception": "try: future.sync(), or await future, which raises it",
+    **dict.fromkeys(("add_done_callback", "then"), "op.then(function) before the operation is scheduled"),
+}
+"""The end of an error, by a name that futures of other libraries have."""
 
 
 class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
@@ -110,6 +123,13 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         run = self._submitted()
         if run is not None:
             run.watch()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            # The class is named as users know it: futures of the fast path are of a class of its own.
+            remedy = f"; write {_REMEDIES[name]}" if name in _REMEDIES else ""
+            raise AttributeError(f"'DeviceFuture' object has no attribute {name!r}{remedy}", name=name, obj=self)
 
     def sync(self) -> T:
         """Wait on this thread, without an event loop, and return the result.

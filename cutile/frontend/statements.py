@@ -24,7 +24,7 @@ from cutile.frontend.registry import FOLDED
 from cutile.frontend.simple_statements import assign, break_statement, continue_statement, refuse, return_statement
 from cutile.frontend.structure import children, compared_items, field_names, own_in_place
 from cutile.frontend.values import FAULTY, ListItems, MutRef, Record, Table, describe, is_tile, items_of, plain
-from cutile.ir import Value
+from cutile.ir import Effect, Value
 from cutile.ops.arith import And, Not, Or
 
 # `match`: patterns are decided now. Only a scalar is compared with a constant when the kernel runs.
@@ -299,8 +299,16 @@ class _Pattern:
 def assert_statement(frame: Frame, node: ast.Assert) -> None:
     """`assert condition, message`: decided now if constant, else at run time."""
     condition = frame.evaluate(node.test)
+    count = len(frame.builder.current.operations)
     message = frame.evaluate(node.msg) if node.msg is not None else None
     if is_tile(condition):
+        # Python computes the message only where the condition is false. A kernel always does, which must not show.
+        if any(op.effect is not Effect.NONE for op in frame.builder.current.operations[count:]):
+            frame.type_error(
+                "assert: the message accesses memory, where it would do so even if the condition holds",
+                node.msg,
+                "Assign the value to a variable before the assert, and show the variable.",
+            )
         require(frame, condition, ast.unparse(node.test) if message is None else message, "assert")
     elif not truth(frame, condition, node.test):
         failed(frame, node.test, message)

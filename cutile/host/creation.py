@@ -33,6 +33,7 @@ from cutile.host.shapes import (
     float_type,
     is_contiguous,
     new_shape,
+    no_value,
     number_type,
     row_major_strides,
 )
@@ -90,7 +91,7 @@ def _known_element(kind: type[Any], text: str, dtype: DTypeLike, function: str, 
 def _as_element(value: Any, dtype: DTypeLike, function: str, name: str) -> Array:
     if isinstance(value, int) and not -(2**63) <= value < 2**64:  # NumPy would make an array of objects
         if not dtype.is_float:
-            raise ArgumentError(f"{function}: {name}: {as_text(value)} is no value of {dtype.name}")
+            raise no_value(f"{function}: {name}", value, dtype)
         try:
             value = float(value)
         except OverflowError:
@@ -116,11 +117,11 @@ def _as_element(value: Any, dtype: DTypeLike, function: str, name: str) -> Array
         nan_is_lost = bool(np.isnan(number)) and (dtype.format.nan is None or not np.isnan(result_f64))
         too_small = dtype.format.positive and number < smallest  # 0 and negative numbers, too
         if nan_is_lost or bool(np.abs(number) > limit) or too_small:
-            raise ArgumentError(f"{function}: {name}: {as_text(value)} is no value of {dtype.name}")
+            raise no_value(f"{function}: {name}", value, dtype)
     elif not dtype.is_float:
         is_whole = bool(np.isfinite(number)) and number == np.floor(number)
         if not is_whole or int(value) != int(result):  # as Python's ints: `number` has 53 bits, integers up to 64
-            raise ArgumentError(f"{function}: {name}: {as_text(value)} is no value of {dtype.name}")
+            raise no_value(f"{function}: {name}", value, dtype)
     elif bool(np.isinf(result_f64)) and not bool(np.isinf(number)):
         raise ArgumentError(f"{function}: {name}: {as_text(value)} is out of the range of {dtype.name}")
     return result

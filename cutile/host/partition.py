@@ -21,16 +21,17 @@ from cuda_async.core.lease import is_lent_elsewhere, refuse_conflicts
 from cuda_async.site import Place, format_site, kept_by_notebook, site_of, user_site
 from cutile import language
 from cutile.dtypes import DTypeLike
-from cutile.errors import ArgumentError, ArgumentTypeError, LaunchError, MissingGenericsError
+from cutile.errors import ArgumentError, ArgumentTypeError, MissingGenericsError
 from cutile.host.compat import OldPartitionMethods
 from cutile.host.display import card, drawing
 from cutile.host.shapes import ShapeLike, as_shape
 from cutile.host.transfer import values_now
-from cutile.language import OWNED
+from cutile.host.views import collective_buffer
 from cutile.launch.arguments import MAX_PARTITION_RANK
-from cutile.launch.views import OpenTiledView, SharedView, TiledView, View, as_int, shown
+from cutile.launch.views import OpenTiledView, SharedView, TiledView, View, as_int, check_map, prefix_error, shown
 
 if TYPE_CHECKING:
+    from cuda_async.collective import Buffer
     from cutile.host.tensor import Tensor
 
 __all__ = (
@@ -251,7 +252,7 @@ class _TiledTensor(language.Partition):
 
         Raises:
             ArgumentError: the extents of the map are no integers of at least 0.
-            LaunchError: the map does not fit the partition, or there are more blocks than tiles.
+            LaunchError: the map does not fit the partition, there are more blocks than tiles, or it is a prefix.
 
         Example:
             >>> from cutile import api, f32
@@ -416,7 +417,7 @@ class BorrowedPartition(_TiledTensor):
 class MutBorrow:
     """A tensor or a view, to be written.
 
-    Made by `tensor.mut`, for `.partition(shape)`, `api.memcpy`, `api.fill` and `SharedMut` parameters of kernels.
+    Made by `tensor.mut`, for `.partition(shape)`, `api.memcpy`, `api.fill`, collectives and `SharedMut` parameters.
     """
 
     __slots__ = ("_tensor",)
@@ -477,8 +478,12 @@ class MutBorrow:
         view = self.__kernel_destination__()
         return SharedView(view.storage, view.offset, view.dtype, view.shape, view.strides)
 
+    def __collective__(self, write: bool) -> Buffer:
+        """The elements for a collective. Raises ArgumentError if not contiguous."""
+        return collective_buffer(self.__kernel_destination__())
+
     def __kernel_destination__(self) -> View:
-        """The elements, to be written by `memcpy` or `fill`.
+        """The elements, to be written by `memcpy`, `fill` or a collective.
 
         Raises OwnershipError where the tensor is held or read-only.
         """
@@ -522,8 +527,8 @@ class MappedLaunchPartition:
 
     Raises:
         ArgumentError: the extents of the map are no integers of at least 0.
-        LaunchError: the map has another number of axes than the partition, streams none, or groups a leading axis; or
-            there are no blocks, more blocks than streamed tiles, or more streamed tiles than 32 bits count.
+        LaunchError: the partition is a prefix; the map has another number of axes than it, streams none, or groups a
+            leading axis; or there are no blocks, more than streamed tiles, or more streamed tiles than 32 bits count.
     """
 
     __slots__ = ("_partition", "blocks", "map_shape")
@@ -540,7 +545,7 @@ class MappedLaunchPartition:
         self._partition = partition
         self.map_shape = tuple(as_int(each) for each in items)
         self.blocks = as_int(num_tile_blocks)
-        _check_map(partition, self.map_shape, self.blocks)
+        check_map(partition.tensor_shape, partition.shape, self.map_shape, self.blocks, partition.is_prefix)
 
     @property
     def partition(self) -> Partition | BorrowedPartition:
@@ -555,6 +560,8 @@ class MappedLaunchPartition:
     def __kernel_output__(self) -> TiledView:
         """The elements, to be read and written by a kernel."""
         tiled = self._partition.__kernel_output__()
+        if not tiled.exact:
+            raise prefix_error()
         return TiledView(tiled.view, self._partition.shape, self.map_shape, self.blocks)
 
     def __kernel_give_back__(self) -> None:
@@ -565,35 +572,3 @@ class MappedLaunchPartition:
 
     def __repr__(self) -> str:
         return f"{self._partition!r}.map({self.map_shape}, {self.blocks})"
-
-
-MAX_TILES = 2**31 - 1
-"""Tiles that a mapped partition shares among blocks. Kernels count them in 32 bits."""
-
-
-def _check_map(partition: Partition | BorrowedPartition, shape: tuple[Any, ...], blocks: Any) -> None:
-    tile = partition.partition_shape
-    if len(shape) != len(tile) or len(partition.tensor_shape) != len(tile):
-        raise LaunchError(
-            f"map: the map {shape} has {len(shape)} axes, the partition {tile} of a tensor of shape "
-            f"{partition.tensor_shape} has {len(tile)}; give one extent for each axis"
-        )
-    if any(isinstance(each, bool) or not isinstance(each, int) or each < 0 for each in shape):
-        raise ArgumentError(f"map: the extents of a map are integers, at least 1, or OWNED (0); got {shape}")
-    if all(each == OWNED for each in shape):
-        raise LaunchError(f"map: the map {shape} streams no axis: at least one must not be OWNED")
-    if any(each not in (OWNED, 1) for each in shape[:-2]):
-        raise LaunchError(
-            f"map: of the map {shape} only the last two axes can be grouped; the others must be 1 or OWNED"
-        )
-    counts = [-(-extent // size) for extent, size in zip(partition.tensor_shape, tile, strict=True)]
-    num_tiles = math.prod(count for count, group in zip(counts, shape, strict=True) if group != OWNED)
-    if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks < 1:
-        raise LaunchError(f"map: the number of tile blocks must be at least 1, got {blocks!r}")
-    if num_tiles > MAX_TILES:
-        raise LaunchError(
-            f"map: {num_tiles} streamed tiles are more than the {MAX_TILES} that a kernel counts; take larger tiles, "
-            "or leave an axis out of the stream with OWNED"
-        )
-    if blocks > num_tiles:
-        raise LaunchError(f"map: {blocks} tile blocks for {num_tiles} streamed tiles; give at most as many as tiles")

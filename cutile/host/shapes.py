@@ -27,6 +27,7 @@ __all__ = (
     "is_contiguous",
     "is_same_shape",
     "new_bytes",
+    "no_value",
     "reshape_shape",
     "row_major_strides",
     "slice_layout",
@@ -71,11 +72,16 @@ def whole_shape(first: ShapeLike, more: tuple[SupportsIndex, ...], method: str) 
     """The shape from a method's arguments: a shape, or its extents, as in NumPy.
 
     Raises:
-        ArgumentTypeError: a whole shape, and more.
+        ArgumentTypeError: a whole shape, and more; or an element type.
 
     >>> whole_shape((4, 8), (), "reshape"), whole_shape(4, (8,), "reshape")
     ((4, 8), (4, 8))
     """
+    if isinstance(first, type | str | np.dtype):  # an element type, which NumPy's and PyTorch's `view` take
+        raise ArgumentTypeError(
+            f"{method}: expected a shape such as (4, 8), got {as_text(first)}; to read the same bytes as another type, "
+            "write tensor.reinterpret(dtype, shape)"
+        )
     if not more:
         return first
     if not hasattr(first, "__index__"):
@@ -386,6 +392,22 @@ def element_type(dtype: DTypeSpec, function: str) -> DTypeLike:
     except TypeError as error:
         hint = "; a shape is one argument, such as (4, 8)" if isinstance(dtype, int) else ""
         raise ArgumentTypeError(f"{function}: dtype: {error}{hint}") from None
+
+
+def no_value(what: str, value: object, dtype: DTypeLike) -> ArgumentError:
+    """The error for a number that an element type lacks.
+
+    `what` is the function and its argument.
+    """
+    words = "False and True" if dtype.kind == "bool" else "numbers"
+    if dtype.is_integer:
+        words = f"the integers from {dtype.min} to {dtype.max}"
+    elif dtype.format is not None:
+        words = f"numbers up to {dtype.format.largest:g}{' and no NaN' * (dtype.format.nan is None)}"
+        if dtype.format.positive:
+            most = math.frexp(dtype.format.largest)[1] - 1
+            words = f"the powers of two from 2**{dtype.format.least_exponent} to 2**{most}"
+    return ArgumentError(f"{what}: {as_text(value)} is no value of {dtype.name}, which has {words}")
 
 
 def float_type(dtype: DTypeSpec, function: str) -> DTypeLike:

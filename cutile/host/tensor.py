@@ -341,7 +341,7 @@ class Tensor(OldTensorMethods, ReadsValues, RefusesValues, PrintsValues, languag
 
     def __collective__(self, write: bool) -> Buffer:
         """The elements for a collective. Raises ArgumentError if not contiguous."""
-        return collective_buffer(self._writable("collective") if write else self._usable("collective"))
+        return collective_buffer(self.__kernel_destination__() if write else self._usable("collective"))
 
     def __kernel_destination__(self) -> View:
         """The elements, to be written by `memcpy` or `fill`.

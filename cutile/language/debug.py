@@ -4,12 +4,14 @@ Python's own `print` and `assert` do the same in a kernel. The functions below a
 
     print("block", i, "sum", total)                   values, separated by spaces
     print(f"row {i}: {tile:.3f}")                     the usual formats; tiles in nested brackets
-    assert n % 32 == 0, "n must be a multiple of 32"
+    assert n % 32 == 0, f"n must be a multiple of 32, got {n}"
 
 The tile blocks of a kernel that prints are started in linear order. Floats print with six digits unless a format says
 otherwise. On a GPU the text appears when the host waits for the stream. It goes to the process's standard output, not
 through Python's `sys.stdout`, and at most a megabyte of it is kept. On every target a failed assertion raises
-`KernelAssertionError` where the host waits for the launch. The device stays usable.
+`KernelAssertionError` where the host waits for the launch. The device stays usable. The error tells the first failure
+that was noted, with the integers that the condition compares. Its message may show up to four scalars more; they are
+computed even where the condition holds.
 """
 
 from __future__ import annotations
@@ -75,21 +77,22 @@ def cuda_tile_assert(condition: Tile | bool, message: str = "") -> None:
 
     Args:
         condition: a bool, a scalar or a tile. A number counts as true if it is not 0.
-        message: a constant text.
+        message: a text, or an f-string with up to four scalars.
 
     Raises:
         KernelAssertionError: the condition was false. It is raised where the host waits for the kernel.
+        KernelTypeError: the message shows more scalars, or a tile.
 
     Example:
         >>> @ct.entry
         ... def root(y: ct.Mut):
         ...     x = y.load()
-        ...     ct.cuda_tile_assert(x >= 0.0, "no root of a negative number")
+        ...     ct.cuda_tile_assert(x >= 0.0, f"no root of {ct.reduce_min(x, 0):.1f}")
         ...     y.store(ct.sqrt(x))
         >>> y = ct.api.full(-1.0, (2,)).sync()
         >>> root(y.mut.partition((2,))).sync()
         Traceback (most recent call last):
-        cutile.errors.KernelAssertionError: root: no root of a negative number...
+        cutile.errors.KernelAssertionError: root: no root of -1.0...
     """
     ...
 

@@ -20,7 +20,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from cuda_async import Storage
 from cutile.compile.facts import LayoutClass, TensorFacts, layout_class
 from cutile.dtypes import DTypeLike, i32
-from cutile.errors import GenericsError, MissingGenericsError
+from cutile.errors import ArgumentError, GenericsError, LaunchError, MissingGenericsError
+from cutile.language import OWNED
 
 Grid = tuple[int, int, int]
 
@@ -299,3 +300,58 @@ def tiled(kernel: str, names: Sequence[str], checked: list[Any], extents: Mappin
         argument.tiled(extents, f"{kernel}: argument {name!r}") if isinstance(argument, OpenTiledView) else argument
         for name, argument in zip(names, checked, strict=True)
     ]
+
+
+MAX_TILES = 2**31 - 1
+"""Tiles that a mapped partition shares among blocks. Kernels count them in 32 bits."""
+
+
+def prefix_error() -> LaunchError:
+    """The error for a prefix whose tiles are shared among blocks."""
+    return LaunchError(
+        "map: expected a whole partition, got a prefix; the blocks of a mapped partition go through all tiles. Leave "
+        ".prefix() out; to write the first rows alone, cut a part of the tensor: tensor[:n].mut.partition(...).map(...)"
+    )
+
+
+def check_map(
+    extents: tuple[int, ...], tile: tuple[int, ...], shape: tuple[Any, ...], blocks: Any, is_prefix: bool
+) -> None:
+    """Check how the tiles of a partition are shared among blocks.
+
+    Args:
+        extents: the tensor's.
+        tile: the shape of one tile.
+        shape: the extents of the map.
+        blocks: how many blocks share the tiles.
+        is_prefix: whether the partition is a prefix.
+
+    Raises:
+        ArgumentError, LaunchError: as `cutile.host.partition.MappedLaunchPartition`.
+    """
+    if is_prefix:
+        raise prefix_error()
+    if len(shape) != len(tile) or len(extents) != len(tile):
+        raise LaunchError(
+            f"map: the map {shape} has {len(shape)} axes, the partition {tile} of a tensor of shape "
+            f"{extents} has {len(tile)}; give one extent for each axis"
+        )
+    if any(isinstance(each, bool) or not isinstance(each, int) or each < 0 for each in shape):
+        raise ArgumentError(f"map: the extents of a map are integers, at least 1, or OWNED (0); got {shape}")
+    if all(each == OWNED for each in shape):
+        raise LaunchError(f"map: the map {shape} streams no axis: at least one must not be OWNED")
+    if any(each not in (OWNED, 1) for each in shape[:-2]):
+        raise LaunchError(
+            f"map: of the map {shape} only the last two axes can be grouped; the others must be 1 or OWNED"
+        )
+    counts = [-(-extent // size) for extent, size in zip(extents, tile, strict=True)]
+    num_tiles = math.prod(count for count, group in zip(counts, shape, strict=True) if group != OWNED)
+    if isinstance(blocks, bool) or not isinstance(blocks, int) or blocks < 1:
+        raise LaunchError(f"map: the number of tile blocks must be at least 1, got {blocks!r}")
+    if num_tiles > MAX_TILES:
+        raise LaunchError(
+            f"map: {num_tiles} streamed tiles are more than the {MAX_TILES} that a kernel counts; take larger tiles, "
+            "or leave an axis out of the stream with OWNED"
+        )
+    if blocks > num_tiles:
+        raise LaunchError(f"map: {blocks} tile blocks for {num_tiles} streamed tiles; give at most as many as tiles")

@@ -7,6 +7,7 @@ The text of a print is the same on every target, so values are formatted as both
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from cutile.dtypes import DTypeLike
 from cutile.errors import KernelTypeError, cell_of
-from cutile.ir import ANY_TILE, SCALAR_BOOL, Constant, Effect, Op, Type, Value, attribute, operand, operands
+from cutile.ir import ANY_TILE, SCALAR_BOOL, SCALAR_INT, Constant, Effect, Op, Type, Value, attribute, operand, operands
 from cutile.ops.arith import And
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Eq, Ge, Gt, Le, Lt, Ne
@@ -98,10 +99,33 @@ Place = tuple[str, str, int, str]
 """The place of an assertion: the kernel's name, its file, the line's number and the line's text."""
 
 
+_FORMS = {"f32": "<f", "f64": "<d", "u64": "<Q"}
+"""How the 64 bits of a report's number are read, by its dtype; other numbers are integers with a sign."""
+
+
+def _number(word: int, dtype: str) -> int | float | bool:
+    """A number of a report, from its 64 bits as an integer with a sign."""
+    number = struct.unpack_from(_FORMS.get(dtype, "<q"), struct.pack("<q", word))[0]
+    return bool(number) if dtype == "bool" else number
+
+
 def failure_text(
-    message: str, where: Place, block: Sequence[int | str], names: Sequence[str] = (), numbers: Sequence[int] = ()
+    message: str,
+    where: Place,
+    block: Sequence[int | str],
+    names: Sequence[str] = (),
+    dtypes: Sequence[str] = (),
+    words: Sequence[int] = (),
 ) -> str:
     """The message of a failed assertion, with the numbers that its condition compares.
+
+    Args:
+        message: the text; a template for `%` where it shows numbers.
+        where: the place of the assertion.
+        block: the tile block's index.
+        names: of the numbers that the condition compares. They follow the numbers of the message.
+        dtypes: of all numbers.
+        words: the 64 bits of each number, as an integer with a sign.
 
     Example:
         >>> print(failure_text("n must be even", ("halve", "k.py", 3, "assert n % 2 == 0"), (1, 0, 0)))
@@ -112,7 +136,10 @@ def failure_text(
     kernel, file, line, text = where
     place = ", ".join(map(str, block))
     file = cell_of(file) or f'File "{file}"'
-    equations = ", ".join(f"{name} = {number}" for name, number in zip(names, numbers, strict=True))
+    numbers = [_number(*each) for each in zip(words, dtypes, strict=True)]
+    count = len(numbers) - len(names)
+    message = message % tuple(numbers[:count]) if count else message
+    equations = ", ".join(f"{name} = {number}" for name, number in zip(names, numbers[count:], strict=True))
     whole = f"{kernel}: {message}\n  {file}, line {line}, in tile block ({place})\n    {text}"
     return f"{whole}\n    with {equations}" if equations else whole
 
@@ -155,6 +182,13 @@ class Print(Op, name="print", spelled=("cuda_tile_print", "print_tko"), effect=E
 class Assert(Op, name="assert", spelled=("cuda_tile_assert",), effect=Effect.WRITE):
     """End the launch with an error that says `message` unless `condition` holds.
 
+    Attributes:
+        condition: a bool.
+        values: the numbers that the message shows, at most `MAX_NUMBERS`. Floats are integers of the same bits.
+        message: the text; if there are values, a template for `%` with a place for each.
+        where: the place of the assertion.
+        kinds: the dtypes of the values, before they became integers.
+
     Examples:
         >>> @ct.entry
         ... def halve(y: ct.Mut, n: ct.i32):
@@ -167,15 +201,29 @@ class Assert(Op, name="assert", spelled=("cuda_tile_assert",), effect=Effect.WRI
     """
 
     condition: Value = operand(SCALAR_BOOL)
+    values: tuple[Value, ...] = operands(SCALAR_INT)
     message: str = attribute()
     where: Place = attribute()
+    kinds: tuple[str, ...] = attribute(())
 
     def infer(self) -> tuple[Type, ...]:
         return ()
 
 
-MAX_NUMBERS = 4  # integers in the message of a failed assertion; its report has space for as many
+MAX_NUMBERS = 4  # numbers in the message of a failed assertion; its report has space for as many
 _COMPARISONS = (Eq, Ne, Lt, Le, Gt, Ge)
+
+
+def reported(op: Assert, definitions: Mapping[Value, Op]) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Value, ...]]:
+    """The numbers that a failed assertion reports: names, dtypes and values.
+
+    They are as `failure_text` takes them: the numbers of the message come first, and have no names. A number that the
+    message shows is not told again.
+    """
+    named = [each for each in zip(*subjects(op.condition, definitions), strict=True) if each[1] not in op.values]
+    named = named[: MAX_NUMBERS - len(op.values)]
+    dtypes = (*op.kinds, *(value.tile.dtype.name for _, value in named))
+    return tuple(name for name, _ in named), dtypes, (*op.values, *(value for _, value in named))
 
 
 def subjects(condition: Value, definitions: Mapping[Value, Op]) -> tuple[tuple[str, ...], tuple[Value, ...]]:

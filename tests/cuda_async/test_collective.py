@@ -478,9 +478,13 @@ def test_tensors_are_operands_if_they_are_contiguous_and_may_be_written():
     with Device.host() as cpu:
         (rank,) = (Communicator.of([cpu]),)
         x = api.from_numpy(np.arange(12, dtype=np.float32).reshape(3, 4)).sync()
-        assert rank.all_reduce(x[1]).sync() is not None
+        assert rank.all_reduce(x[1].mut).sync() is not None
+        (out,) = rank.all_reduce([x]).sync()  # a list, as a program for several devices passes
+        assert out is x
+        with pytest.raises(TypeError, match=r"all_reduce: argument 'x' of rank 0: expected a tensor.*, got int: 5"):
+            rank.all_reduce([5])
         with pytest.raises(ValueError, match=r"not contiguous; pass a copy \(dup\(\)\)"):
-            rank.all_reduce(x[:, :2])
+            rank.all_reduce(x[:, :2].mut)
         with pytest.raises(OwnershipError, match="lent it to be read"):
             rank.all_reduce(from_dlpack(frozen))
 

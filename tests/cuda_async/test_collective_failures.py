@@ -257,6 +257,7 @@ def test_arguments_of_another_type_are_named() -> None:
     y = [*x[1:], Buffer.put(np.ones(4, np.float16)).sync_on(host.new_stream())]
     z = [*x[1:], Buffer.put(np.ones(5, np.float32)).sync_on(host.new_stream())]
     wrong: Any = None
+    wrong_device: Any = 1.5
     refused: list[tuple[Callable[[], object], str]] = [
         (lambda: rank.all_reduce(x[0], op=wrong), "all_reduce: op None; expected one of sum"),
         (lambda: rank.reduce(x[0], op=""), "reduce: op ''; expected one of sum"),
@@ -270,10 +271,17 @@ def test_arguments_of_another_type_are_named() -> None:
         (lambda: Communicator.join("0", 1, "x"), "rank: expected a whole number, got '0'"),  # pyright: ignore[reportArgumentType]
         (lambda: Communicator.join(0, 1.0, "x"), "world: expected a whole number, got 1.0"),  # pyright: ignore[reportArgumentType]
         (lambda: Communicator.join(0, 1, 5), "unique_id: expected text from Communicator.unique_id"),  # pyright: ignore[reportArgumentType]
-        (lambda: Communicator.join(0, 1, "x", device="cpu"), "device: expected a device"),  # pyright: ignore[reportArgumentType]
+        (lambda: Communicator.join(0, 1, "x", device=wrong_device), "device: expected a device, .*; got float: 1.5"),
+        (lambda: Communicator.of([wrong_device]), "devices: expected a device, .*; got float: 1.5"),
+        (lambda: Communicator.of(3), r"devices: expected a sequence of devices, got 3; such as \["),  # pyright: ignore[reportArgumentType]
+        (lambda: Communicator.of("cpu"), r"devices: expected a sequence of devices, got 'cpu'; write \['cpu'\]"),
         (lambda: Communicator.unique_id("no.such.host.invalid"), "unique_id: .*no.such.host.invalid"),
     ]
     for call, words in refused:
         with pytest.raises((ArgumentError, ArgumentTypeError), match=words):
             call()
+    with Communicator.of(["cpu", host]) as pair:
+        assert pair.devices == (host, host)
+    with Communicator.join(0, 1, Communicator.unique_id(), device="cpu") as alone:
+        assert alone.devices == (host,)
     rank.broadcast(x[0], root=np.int64(0)).discard()  # pyright: ignore[reportArgumentType]

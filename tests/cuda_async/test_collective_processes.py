@@ -183,6 +183,74 @@ def test_whoever_connects_without_the_key_holds_nobody_up(knock: bytes):
         rank.close()
 
 
+MALFORMED_GREETINGS: list[tuple[bytes, str]] = [
+    (b"[]", "got []"),
+    (b"[1, 2]", "got [1, 2]"),
+    (b"[1, 2, true, 0]", "got [1, 2, True, 0]"),
+    (b'["1", 2, true]', "got ['1', 2, True]"),
+    (b"[1.0, 2, true]", "got [1.0, 2, True]"),
+    (b"[true, 2, true]", "got [True, 2, True]"),
+    (b"[[1], 2, true]", "got [(1,), 2, True]"),
+    (b'[{"rank": 1}, 2, true]', "got [{'rank': 1}, 2, True]"),
+    (b"[2, 2, true]", "got [2, 2, True]"),
+    (b"[-1, 2, true]", "got [-1, 2, True]"),
+    (b"[1, 2, 1]", "got [1, 2, 1]"),
+    (b"7", ""),
+    (b"null", ""),
+    (b'{"rank": 1}', ""),
+    (b"not JSON", ""),
+    (b"\xff\xfe", ""),
+    (b"[" * 200_000, ""),
+    (b'[{"call": 1}, 2, true]', ""),
+    (b'[{"call": [1, 2, 3, 4]}, 2, true]', ""),
+    (b'[{"map": [1]}, 2, true]', ""),
+]
+"""Greetings of a process with the key, and the words of the hub's answer; empty where it closes the connection."""
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_malformed_greeting_holds_nobody_up() -> None:
+    name = Communicator.unique_id()
+    with ThreadPoolExecutor(2) as pool:
+        ranks = [pool.submit(Communicator.join, 0, 2, name, limit_s=20)]
+        for greeting, words in MALFORMED_GREETINGS:
+            link = linked(name)
+            link.recv()
+            link.connection.send_bytes(greeting)
+            assert link.poll(10), f"{greeting[:40]!r}: it waits for ever"
+            if words:
+                what, why = link.recv()
+                assert what == "broken"
+                assert "join: rank 0 expected the greeting [rank, world, can_write]" in why
+                assert words in why
+            else:
+                with pytest.raises((EOFError, OSError)):
+                    link.recv()
+            link.close()
+        ranks.append(pool.submit(Communicator.join, 1, 2, name, limit_s=20))
+        joined = [rank.result() for rank in ranks]
+    assert [rank.world for rank in joined] == [2, 2]
+    for rank in joined:
+        rank.close()
+
+
+@pytest.mark.parametrize("message", [b"7", b"not JSON", b'[{"call": 1}]'], ids=["no list", "no JSON", "no call"])
+def test_a_malformed_message_ends_the_calls_of_all(message: bytes) -> None:
+    name = Communicator.unique_id()
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(Communicator.join, 0, 2, name, device=Device.host(), limit_s=20)
+        link = linked(name)
+        link.recv()
+        link.send(1, 2, True)
+        link.recv()
+        with future.result() as rank:
+            link.connection.send_bytes(message)
+            with pytest.raises(CollectiveError, match=r"rank 1 is gone \(it sent a malformed message of"):
+                rank.barrier().sync()
+    assert link.recv()[0] == "broken"
+    link.close()
+
+
 def test_a_process_without_a_launcher_is_told_what_is_missing(monkeypatch: pytest.MonkeyPatch):
     for variable in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "CUDA_ASYNC_UNIQUE_ID"):
         monkeypatch.delenv(variable, raising=False)

@@ -397,3 +397,25 @@ def test_the_future_type_is_named() -> None:
     future = value(1).into_future()
     assert isinstance(future, DeviceFuture)
     assert "idle" in repr(future)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("result", "; write future.sync(), or await future"),
+        ("done", "; write future.state, which is a FutureState"),
+        ("cancel", "; write asyncio.create_task(future).cancel(), which ends the waiting"),
+        ("exception", "; write try: future.sync(), or await future, which raises it"),
+        ("add_done_callback", "; write op.then(function) before the operation is scheduled"),
+        ("colour", "'colour'"),
+    ],
+)
+def test_names_of_other_futures_are_answered(name: str, words: str, device: Device) -> None:
+    """By the class that users know, whichever class of futures it is."""
+    futures = (value(1).into_future(), value(1).schedule(SingleStream(device)), Where().into_future())
+    for future in futures:
+        with pytest.raises(AttributeError) as caught:
+            getattr(future, name)
+        assert str(caught.value).startswith(f"'DeviceFuture' object has no attribute {name!r}")
+        assert words in str(caught.value)
+        future.sync()

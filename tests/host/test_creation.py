@@ -12,7 +12,7 @@ import pytest
 
 from cuda_async import Device, OutOfMemoryError
 from cuda_async.testing import SimDriver, wait_all_idle
-from cutile import api, f16, f32, f64, i8, i32, i64, u8, u64
+from cutile import api, bool_, f16, f32, f64, i8, i32, i64, u8, u64
 from cutile.dtypes import DTYPES, DTypeLike
 from cutile.errors import ArgumentError, ArgumentTypeError
 
@@ -83,13 +83,14 @@ def test_a_tensor_may_have_no_axes() -> None:
         (lambda: untyped.zeros(4, 8), ArgumentTypeError, "f4e2m1fnx2; a shape is one argument, such as (4, 8)"),
         (lambda: api.full((2, 2), 1, f32), ArgumentTypeError, "the value comes first: full(1, (2, 2))"),
         (lambda: api.full("x", (2,), f32), ArgumentTypeError, "full: value: expected a number, got 'x'"),
-        (lambda: api.full(1.5, (2,), i32), ArgumentError, "1.5 is no value of i32"),
-        (lambda: api.full(300, (2,), u8), ArgumentError, "300 is no value of u8"),
+        (lambda: api.full(1.5, (2,), i32), ArgumentError, "1.5 is no value of i32, which has the integers from -2"),
+        (lambda: api.full(300, (2,), u8), ArgumentError, "300 is no value of u8, which has the integers from 0 to 255"),
         (lambda: api.full(1 << 64, (2,), u64), ArgumentError, "full: value: 18446744073709551616 is no value of u64"),
         (lambda: api.full(-(1 << 70), (2,), i32), ArgumentError, "-1180591620717411303424 is no value of i32"),
         (lambda: api.full(10**400, (2,), f32), ArgumentError, "0 is out of the range of f32"),
         (lambda: api.full(-1, (2,), u8), ArgumentError, "-1 is no value of u8"),
         (lambda: api.full(float("nan"), (2,), i8), ArgumentError, "nan is no value of i8"),
+        (lambda: api.full(2, (2,), bool_), ArgumentError, "2 is no value of bool, which has False and True"),
         (lambda: api.full(1e6, (2,), f16), ArgumentError, "1000000.0 is out of the range of f16"),
         (lambda: untyped.arange(2.5), ArgumentTypeError, "arange: shape: "),
         (lambda: untyped.arange((2, 3)), ArgumentError, "arange: length: expected one number, got (2, 3)"),

@@ -93,6 +93,10 @@ def test_asyncio_is_given_a_future() -> None:
             lambda: RUNNER.empty((3,)),
             "empty: expected a function that makes an operation, got (3,); memory",
         ),
+        (
+            lambda: RUNNER.empty(lambda: 3).sync(),
+            "empty: the function must return an operation (DeviceOp), got int",
+        ),
     ],
 )
 def test_an_argument_from_elsewhere_has_its_counterpart(call: Any, words: str) -> None:

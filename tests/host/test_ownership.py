@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import cutile as ct
 from cuda_async import Device, DriverError, OwnershipError, SingleStream, value
+from cuda_async.collective import Communicator
 from cuda_async.testing import SimDriver
 from cutile import api, f32
 from cutile.errors import ArgumentError
@@ -380,3 +382,66 @@ def test_a_whole_step_in_one_run(x: Tensor, y: Tensor) -> None:
     )
     assert step.sync().tolist() == [-1] * 8 + list(range(8, 32))
     assert values(y)[:9] == [-1] * 8 + [8]
+
+
+def ranks_of_one(call: Callable[[Communicator, Any], Any]) -> Callable[[Any], Any]:
+    def write(out: Any) -> Any:
+        with Communicator.of([Device.host()]) as ranks:
+            return call(ranks, out).sync()
+
+    return write
+
+
+@ct.entry
+def overwrite_shared(y: ct.SharedMut):
+    y.partition((4,)).store(ct.constant(7.0, (4,), f32), ct.get_tile_block_id()[0])
+
+
+# All functions that write their operand.
+WRITERS: dict[str, Callable[[Any], Any]] = {
+    "fill": lambda out: api.fill(out, 7.0).sync(),
+    "memcpy": lambda out: api.memcpy(out, api.full(7.0, (8,)).sync()).sync(),
+    "a kernel's SharedMut": lambda out: overwrite_shared(out, grid=2).sync(),
+    "all_reduce": ranks_of_one(lambda ranks, out: ranks.all_reduce([out])),
+    "reduce": ranks_of_one(lambda ranks, out: ranks.reduce([out])),
+    "all_gather": ranks_of_one(lambda ranks, out: ranks.all_gather([api.full(7.0, (8,)).sync()], [out])),
+    "reduce_scatter": ranks_of_one(lambda ranks, out: ranks.reduce_scatter([api.full(7.0, (8,)).sync()], [out])),
+    "all_to_all": ranks_of_one(lambda ranks, out: ranks.all_to_all([api.full(7.0, (8,)).sync()], [out])),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_what_is_read_only_is_not_written(writer: str) -> None:
+    """Collectives wrote views and shared tensors."""
+    with Device.host():
+        tensor, zeros = api.zeros((16,)).sync(), [0.0] * 16
+        with pytest.raises(OwnershipError, match=r"write: a view is read-only .*say view\.mut"):
+            WRITERS[writer](tensor[8:])
+        with tensor.shared() as owner, pytest.raises(OwnershipError, match="write: a shared tensor is read-only"):
+            WRITERS[writer](owner)
+        lent = np.zeros(8, np.float32)
+        lent.flags.writeable = False
+        with pytest.raises(OwnershipError, match="belongs to another library, which lent it to be read"):
+            WRITERS[writer](api.from_dlpack(lent))
+        part = tensor.partition((8,))
+        with pytest.raises(OwnershipError, match="held by the partition"):
+            WRITERS[writer](tensor)
+        part.unpartition()
+        assert tensor.numpy().tolist() == zeros
+        WRITERS[writer](tensor[8:].mut)  # the remedy
+        seven = 0.0 if "reduce" in writer and "scatter" not in writer else 7.0  # reductions of one rank change nothing
+        assert tensor.numpy().tolist() == [*zeros[:8], *[seven] * 8]
+
+
+def test_a_message_is_received_in_a_part_of_a_tensor() -> None:
+    async def program(ranks: Communicator, part: Any) -> None:
+        await asyncio.gather(ranks[0].send(api.full(7.0, (4,)).sync(), to=1), ranks[1].recv(part, source=0))
+
+    with Device.host(), Communicator.of([Device.host()] * 2) as ranks:
+        tensor = api.zeros((8,)).sync()
+        with pytest.raises(OwnershipError, match="write: a view is read-only"):
+            ranks[1].recv(tensor[4:], source=0)
+        with pytest.raises(OwnershipError, match="write: a view is read-only"):
+            ranks[1].broadcast(tensor[4:], root=0)
+        asyncio.run(program(ranks, tensor[4:].mut))
+        assert tensor.numpy().tolist() == [0.0] * 4 + [7.0] * 4

@@ -105,6 +105,11 @@ def test_what_is_neither_is_refused(x: Tensor) -> None:
     strange: Any = 8.0
     with pytest.raises(ArgumentTypeError, match=r"reshape: .* such as \(4, 8\), or its extents 4, 8, got \(4, 4\), 2"):
         x.reshape((4, 4), 2)
+    for method in ("reshape", "view"):
+        for dtype in (i32, "i32", np.int32, np.dtype(np.int32)):
+            words = rf"^{method}: expected a shape such as .*; .* tensor\.reinterpret\("
+            with pytest.raises(ArgumentTypeError, match=words):
+                getattr(x, method)(dtype)
     with pytest.raises(ArgumentTypeError, match="expected an extent or a sequence of extents"):
         x.view(4, strange)
     with pytest.raises(ArgumentTypeError, match="transpose: expected a shape"):

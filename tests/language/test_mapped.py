@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -449,3 +450,29 @@ def test_a_stream_of_more_tiles_than_32_bits_count_is_refused() -> None:
     with pytest.raises(ct.LaunchError, match="2147483648 streamed tiles are more than the 2147483647"):
         partition.map((4, 2), 8)
     assert partition.map((4, 0), 8).blocks == 8
+
+
+PREFIXES: dict[str, Callable[[Any], Any]] = {
+    "partition_prefix": lambda y: y.mut.partition_prefix((2, 2)).map((1, 1), 3),
+    "prefix": lambda y: y.mut.partition((2, 2)).prefix().map((1, 1), 3),
+    "owned": lambda y: y.partition_prefix((2, 2)).map((1, 1), 3),
+    "after map": lambda y: compiled(ORDER)(later_a_prefix(y.mut.partition((2, 2)))),
+}
+
+
+@pytest.mark.parametrize("mapped", PREFIXES.values(), ids=PREFIXES)
+def test_the_prefix_of_a_partition_is_not_shared_among_blocks(mapped: Callable[[Any], Any]) -> None:
+    """`map` dropped the prefix: the launch wrote all tiles."""
+    y = poisoned(8, 8)
+    with pytest.raises(ct.LaunchError, match=r"^(order: .*)?map: expected a whole partition, got a prefix; .*\[:n\]"):
+        mapped(y)
+    first = y[:4].mut.partition((2, 2)).map((1, 1), 3)  # the remedy
+    compiled(ORDER)(first).sync()
+    assert (y.numpy()[4:] == MISSING).all()
+    assert (y.numpy()[:4] != MISSING).all()
+
+
+def later_a_prefix(partition: Any) -> Any:
+    mapped = partition.map((1, 1), 3)
+    partition.prefix()
+    return mapped

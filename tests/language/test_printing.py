@@ -270,6 +270,56 @@ def test_numbers_without_names_are_an_index_only_in_a_check_of_one(word: str, ba
     assert "with number 0 = 6, number 1 = 10" in str(caught.value)
 
 
+# A name, its annotation, its value, an expression of it, its format, and the text.
+IN_MESSAGES = {
+    "i32": ("n: i32", -7, "n", "", "-7"),
+    "negated": ("n: i32", -7, "-n * 2", ":4d", "  14"),
+    "i8": ("n: ct.i8", -128, "n", "", "-128"),
+    "u8": ("n: ct.u8", 255, "n", ":x", "ff"),
+    "u32": ("n: ct.u32", 2**32 - 1, "n", "", "4294967295"),
+    "i64": ("n: i64", -(2**63), "n", "", "-9223372036854775808"),
+    "u64": ("n: u64", 2**64 - 1, "n", "", "18446744073709551615"),
+    "f32": ("n: f32", 0.1, "n", ":.3f", "0.100"),
+    "f32 of an expression": ("n: f32", -1e30, "n * 2.0", "", "-2e+30"),
+    "inf": ("n: f32", float("-inf"), "n", "", "-inf"),
+    "nan": ("n: f32", float("nan"), "n", "", "nan"),
+    "f64": ("n: f64", 1 / 3, "n", ":.15f", "0.333333333333333"),
+    "f16": ("n: ct.f16", 1.5, "n", "", "1.5"),
+    "bf16": ("n: ct.bf16", 3.0, "n", "", "3"),
+    "bool": ("n: ct.bool_", True, "n", "", "True"),
+    "false": ("n: ct.bool_", True, "not n", "", "False"),
+    "an integer as a float": ("n: i32", 7, "n", ":.1f", "7.0"),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", IN_MESSAGES)
+def test_a_failed_assertion_shows_the_values_of_its_message(name: str, backend: str) -> None:
+    parameter, number, value, form, words = IN_MESSAGES[name]
+    lines = f"i = ct.get_tile_block_id()[0]\n    assert i < 0, f'100% {{{value}{form}}} of {{i:02d}}%d'"
+    with on(backend), pytest.raises(KernelAssertionError) as caught:
+        kernel(f"def k(y: Mut, {parameter}):\n    {lines}\n    y.store(y.load())\n")(
+            api.zeros((4,)).partition((4,)), number
+        ).sync()
+    said = str(caught.value)
+    assert said.startswith(f"k: 100% {words} of 00%d\n"), said
+    assert "with " not in said, "the message shows what the condition compares"
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_message_and_the_integers_that_its_condition_compares_share_the_report(backend: str) -> None:
+    text = (
+        "def k(y: Mut, a: i32, b: u64, c: f32, d: i32):\n"
+        "    assert (a > 1) and (b < 5) and (d > 9), f'{c:.2f} {a}'\n"
+        "    y.store(y.load())\n"
+    )
+    with on(backend), pytest.raises(KernelAssertionError) as caught:
+        kernel(text)(api.zeros((4,)).partition((4,)), 1, 2**64 - 1, 2.5, 3).sync()
+    said = str(caught.value)
+    assert said.startswith("k: 2.50 1\n")
+    assert said.endswith("    with b = 18446744073709551615, d = 3"), said
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -283,7 +333,11 @@ def test_numbers_without_names_are_an_index_only_in_a_check_of_one(word: str, ba
         ("ct.cuda_tile_print('{} {}', n)", "more places than the 1 values"),
         ("ct.cuda_tile_print('{}', n, n)", "2 values, but the format"),
         ("ct.cuda_tile_print('{', n)", "a lone '{'"),
-        ("assert n > 0, f'{n}'", "the message has values that are known only when the kernel runs"),
+        ("assert n > 0, f'{y.load()}'", "the message accesses memory, where it would do so even if the condition"),
+        ("t = y.load()\n    assert n > 0, f'{t}'", r"the message shows a tile of shape \(4,\); it may show scalars"),
+        ("assert n > 0, f'{n} {n} {n} {n} {n}'", "the message shows 5 values that .*; it may show 4"),
+        ("assert n > 0, n", "the message must be a string, got scalar i32"),
+        ("ct.cuda_tile_assert(n > 0, f'{y.load()}')", "the message shows a tile of shape"),
         ("ct.cuda_tile_assert(False, 'never')", "the condition is false: never"),
     ],
 )

@@ -213,6 +213,10 @@ def test_what_other_decorators_take() -> None:
     ):
         with pytest.raises(ArgumentTypeError, match=rf"entry takes no '{name}': .*{remedy}"):
             decorator(**{name: 4})
+    op: Any = kernel("def plain(y: Mut):\n    y.store(y.load() + 1)\n")(api.zeros((8,)).partition((8,)))
+    with pytest.raises(ArgumentTypeError, match=r"^compile_options takes no 'xyz': it takes options$"):
+        op.compile_options(xyz=4)
+    op.discard()
 
 
 def test_extents_that_a_partition_names() -> None:

@@ -215,6 +215,9 @@ def test_operations_made_before_a_failure_lend_nothing() -> None:
     with Mesh([Device.host()] * 2) as mesh:
         x = mesh.shard(np.zeros(4, np.float32)).sync()
         results = iter([api.fill(x.parts[0], 1.0), None])
+        wrong: Any = None
+        with pytest.raises(ArgumentTypeError, match="map: expected a function of the parts, got None"):
+            mesh.map(wrong, x)
         with pytest.raises(ArgumentTypeError, match="to return an operation, got NoneType"):
             mesh.map(lambda part: next(results), x)  # type: ignore[arg-type,return-value]
         api.fill(x.parts[0], 2.0).sync()  # while the traceback may hold the first one

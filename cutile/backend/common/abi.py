@@ -8,7 +8,7 @@ word 0       0; 1 while a thread writes the other words; 2 when they are written
 word 1       the assertion's number
 words 2-4    the tile block's index
 words 5-7    unused
-words 8-15   up to four integers that the assertion's message shows, two words each
+words 8-15   up to four numbers that the assertion's message shows, two words each; floats by their bits
 """
 
 import struct
@@ -64,7 +64,7 @@ def kernel_parameters(function: Function) -> tuple[Parameter, ...]:
 # The report of a failed assertion.
 
 SITE, BLOCK, NUMBERS = 1, 2, 8
-"""The words of a report at which the assertion's number, the block's index and the shown integers begin."""
+"""The words of a report at which the assertion's number, the block's index and the shown numbers begin."""
 WRITING, WRITTEN = 1, 2
 """Values of word 0: while a thread writes the report, and when the report is written."""
 
@@ -73,14 +73,14 @@ def failure(sites: Sequence[Any], report: bytes) -> KernelAssertionError:
     """The exception for a report that was written.
 
     Args:
-        sites: the fact `failures`: for each assertion its message, its place and the names of its integers.
+        sites: the fact `failures`: for each assertion its message, its place, the names and the dtypes of its numbers.
         report: the bytes of the report.
     """
     (site,) = struct.unpack_from("=I", report, 4 * SITE)
     block = struct.unpack_from("=3i", report, 4 * BLOCK)
-    message, (kernel, file, line, text), names = sites[site]
-    numbers = struct.unpack_from(f"={len(names)}q", report, 4 * NUMBERS)
-    return KernelAssertionError(failure_text(message, (kernel, file, line, text), block, names, numbers))
+    message, (kernel, file, line, text), names, dtypes = sites[site]
+    words = struct.unpack_from(f"={len(dtypes)}q", report, 4 * NUMBERS)
+    return KernelAssertionError(failure_text(message, (kernel, file, line, text), block, names, dtypes, words))
 
 
 # Launches of kernels that run on the host.

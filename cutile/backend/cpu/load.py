@@ -396,8 +396,8 @@ class KernelOutput:
         failure = self._local.__dict__.pop("failure", None)
         if failure is not None:
             site, block, numbers = failure
-            message, where, names = self._asserts[site]
-            raise KernelAssertionError(failure_text(message, where, block, names, numbers))
+            message, where, names, dtypes = self._asserts[site]
+            raise KernelAssertionError(failure_text(message, where, block, names, dtypes, numbers))
 
 
 def _copy(address: int, dtype: str, shape: Sequence[int]) -> Any:

@@ -306,7 +306,8 @@ class Say(Op, name="cpu.say", effect=Effect.OUTSIDE):
 class FailUnless(Op, name="cpu.fail_unless", effect=Effect.WRITE):
     """Unless the condition holds, note a failure and leave the kernel.
 
-    `x`, `y`, `z` are the index of the tile block. `numbers` are told under their `names`.
+    `x`, `y`, `z` are the index of the tile block. `numbers`, whose dtypes are `kinds`, are told: the first ones by the
+    message, the others under their `names`.
     """
 
     condition: Value = operand(A_BOOL)
@@ -315,6 +316,7 @@ class FailUnless(Op, name="cpu.fail_unless", effect=Effect.WRITE):
     z: Value = operand(AN_INDEX)
     numbers: tuple[Value, ...] = operands(AN_INDEX)
     names: tuple[str, ...] = attribute()
+    kinds: tuple[str, ...] = attribute()
     message: str = attribute()
     where: tuple[str, str, int, str] = attribute()
 

@@ -106,9 +106,10 @@ class CudaBackend:
         return load(executable)
 
 
-# Found by compiling for sm_90a with nvJitLink 13.5: 2 * x of 2048 elements a thread takes 29 s, softmax 138 s, and
-# twice as many elements take 4 to 6 times as long. The code is written out for each element of a thread.
-MAX_THREAD_ELEMENTS = 2048
+# Found by compiling x + 1 for sm_90a with nvJitLink 13.5, on a busy AMD EPYC, in seconds of CPU time: the linker takes
+# 1.3 s for 256 elements a thread, 3.9 s for 512, 16.5 s for 1024, and kernels that spill are linked twice. With
+# exponentials, 1024 take 26.8 s. Numba and NVVM take 2.1 s. The code is written out for each element of a thread.
+MAX_THREAD_ELEMENTS = 1024
 """Elements of a tile for each thread, beyond which a kernel is refused."""
 FAST_THREAD_ELEMENTS = 64
 """Elements of a tile for each thread that stay in registers, which an error recommends."""

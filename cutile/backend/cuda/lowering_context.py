@@ -73,7 +73,7 @@ class LoweringContext(ABC):
         """The shared-memory offset of the barriers that count the results of a cluster's blocks."""
         self.loops: int = 0
         self.block_ids: dict[int, Value] = {}
-        self.failures: list[tuple[str, tuple[Any, ...], tuple[str, ...]]] = []
+        self.failures: list[tuple[str, tuple[Any, ...], tuple[str, ...], tuple[str, ...]]] = []
         """For each assertion, its message, its place in the source, and the names of the numbers that it reports."""
 
     def facts(self, *, threads: int, min_blocks: int, **more: Any) -> dict[str, Any]:

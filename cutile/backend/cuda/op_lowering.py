@@ -28,7 +28,7 @@ from cutile.dtypes import bf16
 from cutile.ir import Constant, For, If, Op, Value, While, Yield
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.create import Iota
-from cutile.ops.debug import Assert, Print, subjects
+from cutile.ops.debug import Assert, Print, reported
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
@@ -70,9 +70,9 @@ def _block_id(op: TileBlockId, context: LoweringContext) -> None:
 
 @_lower.register
 def _assert(op: Assert, context: LoweringContext) -> None:
-    names, values = subjects(op.condition, context.definitions)
+    names, dtypes, values = reported(op, context.definitions)
     site = len(context.failures)
-    context.failures.append((op.message, tuple(op.where), names))
+    context.failures.append((op.message, tuple(op.where), names, dtypes))
     thread, *flag = context.on_failure
     index = [context.block_ids[axis] for axis in range(3)]
     numbers = (*index, *(context.lowered[value] for value in values), *flag)

@@ -19,7 +19,7 @@ from cutile.errors import KernelAssertionError, OutOfBoundsError
 from cutile.ir import Block, For, Function, If, Op, TileType, Value, While, Yield
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.bound import CheckIndex, CheckTile
-from cutile.ops.debug import Assert, Print, failure_text, subjects
+from cutile.ops.debug import Assert, Print, failure_text, reported
 from cutile.ops.grid import NumTileBlocks, TileBlockId
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut, TensorDim
 from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress, TensorStride
@@ -297,9 +297,9 @@ class Walker:
                 sys.stdout.write(op.reference(*self._of(op.operands)))
             case Assert():
                 if not self._values[op.condition]:
-                    names, values = subjects(op.condition, self._definitions)
-                    numbers = [int(each) for each in self._of(values)]
-                    raise KernelAssertionError(failure_text(op.message, op.where, self._index, names, numbers))
+                    names, dtypes, values = reported(op, self._definitions)
+                    words = [int(np.asarray(each).astype(np.int64)) for each in self._of(values)]
+                    raise KernelAssertionError(failure_text(op.message, op.where, self._index, names, dtypes, words))
             case CheckTile() | CheckIndex():
                 self._check(op)
 

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from cutile.dtypes import bool_, f64, i32
+from cutile.dtypes import bool_, f32, f64, i32, i64
 from cutile.errors import KernelTypeError
 from cutile.frontend.families.memory import is_ordered
 from cutile.frontend.frame import Frame
@@ -18,8 +18,8 @@ from cutile.frontend.structure import field_names, kind_of
 from cutile.frontend.values import TOKEN, Described, ListItems, PointerRef, Record, describe, is_tile, items_of, plain
 from cutile.ir.core import Value
 from cutile.ops import compare
-from cutile.ops.cast import Convert
-from cutile.ops.debug import Assert, Print, percent_format
+from cutile.ops.cast import Bitcast, Convert
+from cutile.ops.debug import MAX_NUMBERS, Assert, Print, percent_format
 from cutile.ops.reduce import ReduceMin
 from cutile.ops.shape import Reshape
 
@@ -212,22 +212,50 @@ def constant_text(message: Any) -> str:
 
 def require(frame: Frame, condition: Value, message: Any, what: str) -> None:
     """Have the launch fail with `message` unless every element of `condition` holds."""
+    if not isinstance(message, str | Text):
+        frame.type_error(
+            f"{what}: the message must be a string, got {describe(message)}",
+            remedy='Write an f-string, such as f"n is {n}", or constant words.',
+        )
+    values, kinds = (), ()
     if isinstance(message, Text):
-        frame.type_error(
-            f"{what}: the message has values that are known only when the kernel runs",
-            remedy="Its report shows the integers that the condition compares. Print others before, print(f'...'), and "
-            "say here what is wrong in constant words.",
-        )
-    if not isinstance(message, str):
-        frame.type_error(
-            f"{what}: the message must be a constant string, got {describe(message)}",
-            remedy="Its report shows the integers that the condition compares. Print others before, and say here what "
-            "is wrong.",
-        )
+        values, kinds = _reported(frame, message, what)
+        pieces = [piece.replace("%", "%%") for piece in message.pieces]
+        message = pieces[0] + "".join(map("".join, zip(message.specs, pieces[1:], strict=True)))
     place = frame.builder.location
     place = None if place is None else place.of_user()
     where = (frame.kernel, "", 0, "") if place is None else (frame.kernel, place.file, place.line, place.text.strip())
-    frame.builder.add(Assert(condition=_all(frame, condition), message=message, where=where))
+    condition = _all(frame, condition)
+    frame.builder.add(Assert(condition=condition, values=values, message=message, where=where, kinds=kinds))
+
+
+def _reported(frame: Frame, message: Text, what: str) -> tuple[tuple[Value, ...], tuple[str, ...]]:
+    """The values of an assertion's message, as integers, and their dtypes."""
+    tile = next((value.tile for value in message.values if not value.tile.is_scalar), None)
+    if tile is not None:
+        frame.type_error(
+            f"{what}: the message shows a tile of shape {tile.shape}; it may show scalars",
+            remedy="Reduce it, such as ct.reduce_max(tile, 0), or print it before the assert.",
+        )
+    if len(message.values) > MAX_NUMBERS:
+        frame.type_error(
+            f"{what}: the message shows {len(message.values)} values that are known only when the kernel runs; it may "
+            f"show {MAX_NUMBERS}",
+            remedy="Leave some out, or print them before the assert.",
+        )
+    values: list[Value] = []
+    dtypes: list[str] = []
+    for value in message.values:
+        if value.tile.dtype.is_float and value.tile.dtype.bits < f32.bits:
+            value = frame.emit(Convert(x=value, dtype=f32))
+        dtype = value.tile.dtype
+        dtypes.append(dtype.name)
+        if dtype.is_float:
+            value = frame.emit(Bitcast(x=value, dtype=i32 if dtype is f32 else i64))
+        elif dtype is bool_:
+            value = frame.emit(Convert(x=value, dtype=i32))
+        values.append(value)
+    return tuple(values), tuple(dtypes)
 
 
 def _all(frame: Frame, condition: Value) -> Value:

@@ -20,7 +20,7 @@ from cutile.backend.cuda.model.properties import check_failures
 from cutile.backend.cuda.model.protocol import ProtocolError
 from cutile.backend.cuda.ops import BarriersStart, Failed, FailUnless, Roles, Store, TmaStore
 from cutile.backend.interface import Executable
-from cutile.dtypes import bf16, f32, i32
+from cutile.dtypes import bf16, f32, f64, i32
 from cutile.ir.core import Function, Value
 from cutile.ir.types import Type
 from cutile.ops.debug import Assert, subjects
@@ -238,23 +238,56 @@ def test_what_a_condition_is_about() -> None:
 
 
 SITES = (
-    ("n must be even", ("halve", "k.py", 3, "assert n % 2 == 0"), ()),
-    ("the index is out of range", ("take", "k.py", 7, "x.load(k)"), ("k", "count")),
+    ("n must be even", ("halve", "k.py", 3, "assert n % 2 == 0"), (), ()),
+    ("the index is out of range", ("take", "k.py", 7, "x.load(k)"), ("k", "count"), ("i32", "u64")),
+    ("%.1f%% of %g, %s", ("part", "k.py", 9, "assert x > y"), ("n",), ("f32", "f64", "bool", "i64")),
 )
 
 
 def test_a_report_is_the_message_the_line_and_the_values() -> None:
-    report = struct.pack("=II3i12xqq", 2, 1, 4, 0, 2, -1, 2**40).ljust(REPORT_BYTES, b"\0")
+    report = struct.pack("=II3i12xqQ", 2, 1, 4, 0, 2, -1, 2**64 - 1).ljust(REPORT_BYTES, b"\0")
     error = failure(json.loads(json.dumps(SITES)), report)  # as it comes from the disk cache
     assert str(error).splitlines() == [
         "take: the index is out of range",
         '  File "k.py", line 7, in tile block (4, 0, 2)',
         "    x.load(k)",
-        "    with k = -1, count = 1099511627776",
+        "    with k = -1, count = 18446744073709551615",
     ]
     assert isinstance(error, AssertionError)
     error = failure(SITES, struct.pack("=II3i", 2, 0, 1, 0, 0).ljust(REPORT_BYTES, b"\0"))
     assert str(error).endswith("assert n % 2 == 0")
+    report = struct.pack("=II3i12xf4xdqq", 2, 2, 0, 0, 0, 12.5, -1e300, 1, -3).ljust(REPORT_BYTES, b"\0")
+    text = str(failure(SITES, report))
+    assert text.startswith("part: 12.5% of -1e+300, True\n")
+    assert text.endswith("    with n = -3")
+
+
+MESSAGE = "    assert i + n > 3, f'{a:.1f} of {b}, {a > 1.0}'\n"
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_values_of_a_message_are_reported_by_their_bits(arch: str, tmp_path: Path) -> None:
+    text = PLAIN.format(check=MESSAGE).replace("n: i32", "n: i32, a: f32, b: f64")
+    types: dict[str, Type] = {
+        "y": mut(1024), "x": tensor(1), "n": scalar(i32), "a": scalar(f32), "b": scalar(f64),
+    }  # fmt: skip
+    executable = compiled(written(text, types), arch)
+    ((message, _, names, dtypes),) = executable.facts["failures"]
+    assert (message, names, dtypes) == ("%.1f of %g, %s", ("number 0",), ("f32", "f64", "bool", "i32"))
+    assert calls(executable, tmp_path) == []
+    assert ptx(written(text, types)).count("st.global.b64 [") == 4
+
+
+def test_a_product_whose_assertion_shows_values_keeps_its_warps() -> None:
+    text = ASSERTED.format(result="acc").replace('"within"', 'f"{k} of {n}: {a:.2f}"')
+    text = text.replace("n: i32", "n: i32, a: f32")
+    text = text.replace("a, b = ", "left, right = ").replace("mma(a, b,", "mma(left, right,")
+    x = tensor(2, bf16)
+    types: dict[str, Type] = {"z": mut(128, 128, dtype=bf16), "x": x, "y": x, "n": scalar(i32), "a": scalar(f32)}
+    lowering = lowered(written(text, types))
+    assert any(isinstance(op, Roles) for op in lowering.walk())
+    assert check_failures(lowering) == 3
+    assert check_function(lowering) > 0
 
 
 @pytest.fixture(scope="module")

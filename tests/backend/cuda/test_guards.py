@@ -29,7 +29,7 @@ def test_the_loading_warps_assert_what_is_of_numbers() -> None:
     assert {(op.thread, op.leaves) for op in loading} == {(256, False)}
     assert computing == []
     assert not lowering.facts["speaks"]
-    assert [message for message, _, _ in lowering.facts["failures"]] == ["before", "after", "within"]
+    assert [message for message, *_ in lowering.facts["failures"]] == ["before", "after", "within"]
     assert lowering.facts["cluster"] == 1  # of two blocks the second may have no tile block to speak of
     assert check_function(lowering) > 10
 

@@ -147,7 +147,7 @@ def _say(printer: Printer, op: Say) -> None:
 
 
 def _fail(printer: Printer, op: FailUnless) -> None:
-    site = printer.site("asserts", [op.message, list(op.where), list(op.names)])
+    site = printer.site("asserts", [op.message, list(op.where), list(op.names), list(op.kinds)])
     function = printer.process_function("fail", "i64")
     index = ", ".join(printer.operand(each).text for each in (op.x, op.y, op.z))
     printer.line(f"if not {printer.operand(op.condition).within(NOT)}:", op)

@@ -20,7 +20,7 @@ from cutile.ops.arith import Add, Mul
 from cutile.ops.atomic import AtomicCas, AtomicRmw
 from cutile.ops.cast import Convert
 from cutile.ops.compare import Ge, Select
-from cutile.ops.debug import Assert, Print, subjects
+from cutile.ops.debug import Assert, Print, reported
 from cutile.ops.pointer import LoadPointer, StorePointer, TensorAddress
 from cutile.ops.shape import Broadcast, Reshape
 from cutile.ops.view import LoadView, StoreView
@@ -152,13 +152,15 @@ def lower_print(lowering: Lowering, op: Print) -> None:
 def lower_assert(lowering: Lowering, op: Assert) -> None:
     """Lower an assertion: where it fails, the function notes the failure and returns."""
     condition = lowering.concrete(op.condition)
-    names, values = subjects(op.condition, lowering.made_by)
+    names, kinds, values = reported(op, lowering.made_by)
     integers = [lowering.concrete(value) for value in values]
     lowering.flush()  # stores before the assertion are done even if it fails
     lowering.scope.builder.location = op.location
     x, y, z = lowering.block_index()
     numbers = tuple(map(lowering.scope.as_index, integers))
-    lowering.scope.builder.add(FailUnless(condition, x, y, z, numbers, names=names, message=op.message, where=op.where))
+    lowering.scope.builder.add(
+        FailUnless(condition, x, y, z, numbers, names=names, kinds=kinds, message=op.message, where=op.where)
+    )
 
 
 def _axes(lowering: Lowering, op: LoadView | StoreView) -> list[TensorAxis]:
