@@ -2,8 +2,7 @@
 
 source -> IR -> neutral passes -> key -> disk cache -> lower -> emit -> build -> disk cache -> load
 
-If a kernel spills registers with the number of warps that the compiler chose, it is built with more. If it still
-spills, a `SpillWarning` says so.
+If a kernel spills registers, its backend's `attempts` are built too. If it still spills, a `SpillWarning` says so.
 """
 
 from __future__ import annotations
@@ -165,12 +164,6 @@ class Dump:
 
 _warned: set[str] = set()  # cache keys
 _lock = new_lock()  # of `_warned`
-
-
-def more_warps(facts: Mapping[str, Any], options: CompileOptions) -> int | None:
-    """The warps to try if a kernel spills with the compiler's number; or None."""
-    warps = facts.get("more_warps")
-    return warps if warps and facts.get("spills") and options.num_worker_warps is None else None
 
 
 def warn_of_spills(
@@ -338,8 +331,12 @@ def lower(request: Request, function: Function, check: bool, prove: bool = False
 
     With `check` it is verified, with `prove` also by the target's models.
     """
-    compiler = backend(request.target.backend)
-    lowered = compiler.lower(function, request.target, request.options)
+    return _lowered(function, request.target, request.options, check, prove)
+
+
+def _lowered(function: Function, target: Target, options: CompileOptions, check: bool, prove: bool) -> Function:
+    compiler = backend(target.backend)
+    lowered = compiler.lower(function, target, options)
     if check:
         verify(lowered)
     if prove:
@@ -387,7 +384,8 @@ def compile_kernel(request: Request) -> Compiled:
         if executable is None:
             source = compiler.emit(lowered, request.target, request.options)
             clock.lap("emit")
-            executable = machine_code(request, function, source, partial(_build, compiler), settings)
+            target, options, make = request.target, request.options, partial(_build, compiler)
+            executable = machine_code(function, source, target, options, make, settings)
             clock.lap("build")
             if store is not None:
                 store.put(key, executable)
@@ -408,32 +406,39 @@ Build = Callable[[Source, Target], Executable]
 """Machine code of a generated text, made in this process or in another one."""
 
 
-def machine_code(request: Request, function: Function, source: Source, build: Build, settings: Config) -> Executable:
-    """The machine code of a kernel, with more warps if it spills less with them.
+def machine_code(
+    function: Function, source: Source, target: Target, options: CompileOptions, build: Build, settings: Config
+) -> Executable:
+    """The machine code of a kernel, or that of an attempt that spills fewer registers.
 
     Args:
-        request: the kernel.
-        function: its IR after the neutral passes.
+        function: the kernel's IR after the neutral passes.
         source: its generated text.
+        target: the target.
+        options: the options that the text was made with.
         build: makes machine code of a text.
-        settings: whether the IR for more warps is verified and proved.
+        settings: whether IR that is lowered again is verified and proved.
     """
-    executable = build(source, request.target)
-    warps = more_warps(executable.facts, request.options)
-    if warps is None:
-        return executable
-    request = replace(request, options=replace(request.options, num_worker_warps=warps))
-    try:
-        lowered = lower(request, function, settings.verify, settings.prove)
-    except KernelTypeError:  # so many warps may need more shared memory than there is
-        return executable
-    # An error of these is a defect of the compiler or the toolchain, which must show.
-    compiler = backend(request.target.backend)
-    retry = build(compiler.emit(lowered, request.target, request.options), request.target)
-    if retry.facts.get("spills", 0) >= executable.facts["spills"]:
-        return executable
-    note = f"with {executable.facts['warps']} warps {executable.facts['spills']} bytes would spill: {warps} taken"
-    return replace(retry, log=f"{note}\n{retry.log}")
+    compiler, executable = backend(target.backend), build(source, target)
+    for attempt in compiler.attempts if executable.facts.get("spills") else ():
+        if not executable.facts["spills"] or not attempt.when(executable):
+            continue
+        text = replace(source, facts={**source.facts, **attempt.facts})
+        if attempt.options:
+            changed = replace(options, **attempt.options)
+            try:
+                lowered = _lowered(function, target, changed, settings.verify, settings.prove)
+            except KernelTypeError:  # with these options it may need more shared memory than there is
+                continue
+            # An error of these is a defect of the compiler or the toolchain, which must show.
+            text = compiler.emit(lowered, target, changed)
+            retry = machine_code(function, text, target, changed, build, settings)  # the text has attempts of its own
+        else:
+            retry = build(text, target)
+        if attempt.always or retry.facts["spills"] < executable.facts["spills"]:
+            note = attempt.note.format_map(executable.facts)
+            source, executable = text, replace(retry, log=f"{note}\n{retry.log}")
+    return executable
 
 
 def _build(compiler: Backend, source: Source, target: Target) -> Executable:
@@ -483,7 +488,8 @@ def render(request: Request, stage: str, keep: Callable[[Source, Callable[[], Ex
         return source.text
     settings = config.load()
     try:
-        executable = keep(source, lambda: machine_code(request, function, source, partial(_build, compiler), settings))
+        target, options, make = request.target, request.options, partial(_build, compiler)
+        executable = keep(source, lambda: machine_code(function, source, target, options, make, settings))
     except ImportError as error:
         if stage == "log":
             raise

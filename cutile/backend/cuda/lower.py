@@ -298,7 +298,7 @@ def _occupancy(function: Function, arch: Architecture) -> int:
     """
     threads, shared = function.facts["threads"], function.facts["shared_bytes"]
     # Without definitions, operands count as packed words: the fewest registers that they may take. If the code for two
-    # blocks spills, `build.py` compiles the kernel anew without asking for two.
+    # blocks spills, the kernel is compiled anew without asking for two (`ATTEMPTS`).
     filled = [sums + operands for _, sums, operands in _unstaged(function, {})]
     fits = 2 * shared <= arch.shared_bytes and 2 * threads * 128 <= arch.registers
     return 2 if filled and fits and max(filled) <= SHARED_BLOCK_REGISTERS.get(arch.major, 80) else 0

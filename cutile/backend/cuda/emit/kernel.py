@@ -67,7 +67,7 @@ def emit(function: Function, target: Target, options: CompileOptions) -> Source:
     if function.stage != "cuda":
         raise IRError(f"emit wants IR of stage cuda, got {function.stage}: lower it first")
     source = Kernel(function, target).source()
-    # `build.py` may change these if the kernel spills registers, unless the user has set them.
+    # The attempts at a kernel that spills (`build.py`) change neither number that the user has set.
     is_estimate = source.facts["min_blocks"] > 1 and options.occupancy is None
     changes: dict[str, Any] = {"may_have_fewer_blocks": True} if is_estimate else {}
     multiplies = any(isinstance(op, Mma | StagedMma) for op in function.walk())
