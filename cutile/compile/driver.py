@@ -11,7 +11,7 @@ import sys
 import textwrap
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
@@ -451,17 +451,15 @@ def _build(compiler: Backend, source: Source, target: Target) -> Executable:
         raise
 
 
-def render(request: Request, stage: str, keep: Callable[[Source, Callable[[], Executable]], Executable]) -> str:
+def render(request: Request, stage: str, executables: MutableMapping[str, Executable]) -> str:
     """The text of one stage, made without the disk cache.
-
-    The first IR and each later one is verified, even with `CUTILE_VERIFY=0`.
 
     Args:
         request: the kernel.
         stage: "ir", "passes", "lowered", "source", "plan" or "log". Without a toolchain the plan lacks registers and
             spills, and says why. "lowered" and "source" build nothing: where a kernel is built again with more warps,
             they are those of the first build, and plan and log those of the build in use.
-        keep: the machine code of a generated text, from memory or by the given function.
+        executables: machine code that is in memory, by cache key; what is built for the text is added.
 
     Raises:
         ValueError: there is no such stage.
@@ -472,30 +470,32 @@ def render(request: Request, stage: str, keep: Callable[[Source, Callable[[], Ex
             "; for machine code: python -m cutile compile FILE KERNEL --stage image --output k.cubin, and nvdisasm"
         )
         raise ArgumentError(f"no stage {stage!r}; there are {', '.join(config.STAGES)}{machine if code else ''}")
-    unread, request = request.unread, request.as_compiled()
+    unread, request, settings = request.unread, request.as_compiled(), config.load()
     program = front(request)
     if stage == "ir":
         return print_function(program.function)
-    function = run_passes(program.function)
+    function = run_passes(program.function, check=settings.verify)
     if stage == "passes":
         return print_function(function)
-    lowered = lower(request, function, check=True)
+    lowered = lower(request, function, settings.verify)
     if stage == "lowered":
         return print_function(lowered)
     compiler = backend(request.target.backend)
     source = compiler.emit(lowered, request.target, request.options)
     if stage == "source":
         return source.text
-    settings = config.load()
+    target, options = request.target, request.options
+    key = cache_key(function, options, target, compiler.version())
     try:
-        target, options, make = request.target, request.options, partial(_build, compiler)
-        executable = keep(source, lambda: machine_code(function, source, target, options, make, settings))
+        if key not in executables:
+            build = partial(_build, compiler)
+            executables[key] = machine_code(function, source, target, options, build, settings)
     except ImportError as error:
         if stage == "log":
             raise
         facts = without_toolchain(source.facts, compiler.name, error)
     else:
         if stage == "log":
-            return executable.log
-        facts = executable.facts
-    return plan_text(program.function, request.target, request.options, facts, unread)
+            return executables[key].log
+        facts = executables[key].facts
+    return plan_text(program.function, target, options, facts, unread)

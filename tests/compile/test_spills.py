@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -74,11 +73,6 @@ def test_where_the_choice_spills_another_is_made(monkeypatch: pytest.MonkeyPatch
     assert compile_kernel(request).from_disk
 
 
-def built(source: Source, build: Callable[[], Executable]) -> Executable:
-    """Keeps nothing."""
-    return build()
-
-
 def test_the_log_and_the_plan_are_those_of_the_build_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     request = request_of()
     monkeypatch.setattr(lower, "MAX_PRODUCT_REGISTERS", 10_000)  # so that one warp is chosen
@@ -89,8 +83,8 @@ def test_the_log_and_the_plan_are_those_of_the_build_in_use(monkeypatch: pytest.
         return Executable(target, b"", "few", source.parameters, facts, source.text, f"built with {warps} warps")
 
     monkeypatch.setattr(driver, "_build", build)
-    assert render(request, "log", built) == "with 1 warps 8 bytes would spill: 8 taken\nbuilt with 8 warps"
-    assert "8 warps" in render(request, "plan", built)
+    assert render(request, "log", {}) == "with 1 warps 8 bytes would spill: 8 taken\nbuilt with 8 warps"
+    assert "8 warps" in render(request, "plan", {})
 
 
 @pytest.mark.slow
