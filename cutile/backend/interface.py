@@ -259,6 +259,27 @@ class Executable:
     log: str = ""
 
 
+@dataclass(frozen=True)
+class Attempt:
+    """A further build of a kernel whose registers spill.
+
+    Its machine code is taken if it spills fewer bytes than that so far.
+
+    Attributes:
+        note: a line for the log of its machine code, with names of the facts so far in braces.
+        when: whether it is tried, by the machine code so far, which spills.
+        facts: the facts of the generated text that differ.
+        options: the compile options that differ; the kernel is lowered again for them.
+        always: whether its machine code is taken even if it spills as much.
+    """
+
+    note: str
+    when: Callable[[Executable], bool]
+    facts: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    always: bool = False
+
+
 class Packed(NamedTuple):
     """A kernel whose launches are numbers packed into memory, and one call.
 
@@ -363,6 +384,11 @@ class Backend(Protocol):
 
         Other options do not reach it, and are no part of its cache keys.
         """
+        ...
+
+    @property
+    def attempts(self) -> Sequence[Attempt]:
+        """The builds that are tried, in this order, while a kernel spills registers."""
         ...
 
     def version(self) -> str:

@@ -81,7 +81,7 @@ class Job:
         key: its key in the disk cache.
         source: its generated text.
         request: the kernel.
-        function: its IR after the neutral passes, of which a second text is made if the first one spills.
+        function: its IR after the neutral passes, of which further texts are made if the first one spills.
     """
 
     key: str
@@ -218,7 +218,7 @@ class _Worker:
     def build(self, job: Job, limit_s: float | None) -> tuple[Executable | None, str]:
         """The executable of a job; or None, and the reason.
 
-        The limit is for the whole job: a kernel that spills may be built twice within it.
+        The limit is for the whole job: a kernel that spills is built several times within it.
         """
         until = None if limit_s is None else time.monotonic() + limit_s
 
@@ -230,7 +230,9 @@ class _Worker:
             return executable
 
         try:
-            return machine_code(job.request, job.function, job.source, build, config.load()), ""
+            request = job.request
+            executable = machine_code(job.function, job.source, request.target, request.options, build, config.load())
+            return executable, ""
         except Exception as error:
             return None, str(error) or type(error).__name__
 

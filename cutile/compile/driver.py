@@ -2,8 +2,7 @@
 
 source -> IR -> neutral passes -> key -> disk cache -> lower -> emit -> build -> disk cache -> load
 
-If a kernel spills registers with the number of warps that the compiler chose, it is built with more. If it still
-spills, a `SpillWarning` says so.
+If a kernel spills registers, its backend's `attempts` are built too. If it still spills, a `SpillWarning` says so.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import sys
 import textwrap
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
@@ -165,12 +164,6 @@ class Dump:
 
 _warned: set[str] = set()  # cache keys
 _lock = new_lock()  # of `_warned`
-
-
-def more_warps(facts: Mapping[str, Any], options: CompileOptions) -> int | None:
-    """The warps to try if a kernel spills with the compiler's number; or None."""
-    warps = facts.get("more_warps")
-    return warps if warps and facts.get("spills") and options.num_worker_warps is None else None
 
 
 def warn_of_spills(
@@ -338,8 +331,12 @@ def lower(request: Request, function: Function, check: bool, prove: bool = False
 
     With `check` it is verified, with `prove` also by the target's models.
     """
-    compiler = backend(request.target.backend)
-    lowered = compiler.lower(function, request.target, request.options)
+    return _lowered(function, request.target, request.options, check, prove)
+
+
+def _lowered(function: Function, target: Target, options: CompileOptions, check: bool, prove: bool) -> Function:
+    compiler = backend(target.backend)
+    lowered = compiler.lower(function, target, options)
     if check:
         verify(lowered)
     if prove:
@@ -387,7 +384,8 @@ def compile_kernel(request: Request) -> Compiled:
         if executable is None:
             source = compiler.emit(lowered, request.target, request.options)
             clock.lap("emit")
-            executable = machine_code(request, function, source, partial(_build, compiler), settings)
+            target, options, make = request.target, request.options, partial(_build, compiler)
+            executable = machine_code(function, source, target, options, make, settings)
             clock.lap("build")
             if store is not None:
                 store.put(key, executable)
@@ -408,32 +406,39 @@ Build = Callable[[Source, Target], Executable]
 """Machine code of a generated text, made in this process or in another one."""
 
 
-def machine_code(request: Request, function: Function, source: Source, build: Build, settings: Config) -> Executable:
-    """The machine code of a kernel, with more warps if it spills less with them.
+def machine_code(
+    function: Function, source: Source, target: Target, options: CompileOptions, build: Build, settings: Config
+) -> Executable:
+    """The machine code of a kernel, or that of an attempt that spills fewer registers.
 
     Args:
-        request: the kernel.
-        function: its IR after the neutral passes.
+        function: the kernel's IR after the neutral passes.
         source: its generated text.
+        target: the target.
+        options: the options that the text was made with.
         build: makes machine code of a text.
-        settings: whether the IR for more warps is verified and proved.
+        settings: whether IR that is lowered again is verified and proved.
     """
-    executable = build(source, request.target)
-    warps = more_warps(executable.facts, request.options)
-    if warps is None:
-        return executable
-    request = replace(request, options=replace(request.options, num_worker_warps=warps))
-    try:
-        lowered = lower(request, function, settings.verify, settings.prove)
-    except KernelTypeError:  # so many warps may need more shared memory than there is
-        return executable
-    # An error of these is a defect of the compiler or the toolchain, which must show.
-    compiler = backend(request.target.backend)
-    retry = build(compiler.emit(lowered, request.target, request.options), request.target)
-    if retry.facts.get("spills", 0) >= executable.facts["spills"]:
-        return executable
-    note = f"with {executable.facts['warps']} warps {executable.facts['spills']} bytes would spill: {warps} taken"
-    return replace(retry, log=f"{note}\n{retry.log}")
+    compiler, executable = backend(target.backend), build(source, target)
+    for attempt in compiler.attempts if executable.facts.get("spills") else ():
+        if not executable.facts["spills"] or not attempt.when(executable):
+            continue
+        text = replace(source, facts={**source.facts, **attempt.facts})
+        if attempt.options:
+            changed = replace(options, **attempt.options)
+            try:
+                lowered = _lowered(function, target, changed, settings.verify, settings.prove)
+            except KernelTypeError:  # with these options it may need more shared memory than there is
+                continue
+            # An error of these is a defect of the compiler or the toolchain, which must show.
+            text = compiler.emit(lowered, target, changed)
+            retry = machine_code(function, text, target, changed, build, settings)  # the text has attempts of its own
+        else:
+            retry = build(text, target)
+        if attempt.always or retry.facts["spills"] < executable.facts["spills"]:
+            note = attempt.note.format_map(executable.facts)
+            source, executable = text, replace(retry, log=f"{note}\n{retry.log}")
+    return executable
 
 
 def _build(compiler: Backend, source: Source, target: Target) -> Executable:
@@ -446,17 +451,15 @@ def _build(compiler: Backend, source: Source, target: Target) -> Executable:
         raise
 
 
-def render(request: Request, stage: str, keep: Callable[[Source, Callable[[], Executable]], Executable]) -> str:
+def render(request: Request, stage: str, executables: MutableMapping[str, Executable]) -> str:
     """The text of one stage, made without the disk cache.
-
-    The first IR and each later one is verified, even with `CUTILE_VERIFY=0`.
 
     Args:
         request: the kernel.
         stage: "ir", "passes", "lowered", "source", "plan" or "log". Without a toolchain the plan lacks registers and
             spills, and says why. "lowered" and "source" build nothing: where a kernel is built again with more warps,
             they are those of the first build, and plan and log those of the build in use.
-        keep: the machine code of a generated text, from memory or by the given function.
+        executables: machine code that is in memory, by cache key; what is built for the text is added.
 
     Raises:
         ValueError: there is no such stage.
@@ -467,29 +470,32 @@ def render(request: Request, stage: str, keep: Callable[[Source, Callable[[], Ex
             "; for machine code: python -m cutile compile FILE KERNEL --stage image --output k.cubin, and nvdisasm"
         )
         raise ArgumentError(f"no stage {stage!r}; there are {', '.join(config.STAGES)}{machine if code else ''}")
-    unread, request = request.unread, request.as_compiled()
+    unread, request, settings = request.unread, request.as_compiled(), config.load()
     program = front(request)
     if stage == "ir":
         return print_function(program.function)
-    function = run_passes(program.function)
+    function = run_passes(program.function, check=settings.verify)
     if stage == "passes":
         return print_function(function)
-    lowered = lower(request, function, check=True)
+    lowered = lower(request, function, settings.verify)
     if stage == "lowered":
         return print_function(lowered)
     compiler = backend(request.target.backend)
     source = compiler.emit(lowered, request.target, request.options)
     if stage == "source":
         return source.text
-    settings = config.load()
+    target, options = request.target, request.options
+    key = cache_key(function, options, target, compiler.version())
     try:
-        executable = keep(source, lambda: machine_code(request, function, source, partial(_build, compiler), settings))
+        if key not in executables:
+            build = partial(_build, compiler)
+            executables[key] = machine_code(function, source, target, options, build, settings)
     except ImportError as error:
         if stage == "log":
             raise
         facts = without_toolchain(source.facts, compiler.name, error)
     else:
         if stage == "log":
-            return executable.log
-        facts = executable.facts
-    return plan_text(program.function, request.target, request.options, facts, unread)
+            return executables[key].log
+        facts = executables[key].facts
+    return plan_text(program.function, target, options, facts, unread)

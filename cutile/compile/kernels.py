@@ -9,11 +9,10 @@ import os
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from cuda_async.locks import Gate, new_lock
-from cutile.backend.interface import DEFAULT_OPTIONS, Change, CompileOptions, Executable, Source, Target
+from cutile.backend.interface import DEFAULT_OPTIONS, Change, CompileOptions, Executable, Target
 from cutile.compile.declared import DEFAULT_DECLARED, Declared, cap_alignment
 from cutile.compile.driver import Compiled, Request, compile_kernel, render
 from cutile.compile.facts import Fact, generics_key
@@ -152,7 +151,7 @@ class Plan:
         self._variants: dict[Change, Plan] = {}
         self._compiled: SingleFlight[Compiled] = SingleFlight()
         self.memo: dict[Any, Any] = {}
-        self._rendered: dict[Target, tuple[Source, Executable]] = {}  # of `render`: the text and its machine code
+        self._executables: dict[str, Executable] = {}  # of which `render` shows something, by cache key
         self._last: tuple[Target, Compiled] | None = None  # most launches have the target object of the last one
 
     def request(self, target: Target) -> Request:
@@ -226,24 +225,14 @@ class Plan:
 
     def render(self, target: Target, stage: str) -> str:
         """The text of one stage of the compilation."""
+        compiled = self._compiled.peek(target)
+        if compiled is not None:
+            self._executables[compiled.key] = compiled.executable
         try:
-            return render(self.request(target), stage, partial(self._keep, target))
+            return render(self.request(target), stage, self._executables)
         except KernelError as error:
             hide_own_frames(error)
             raise
-
-    def _keep(self, target: Target, source: Source, build: Callable[[], Executable]) -> Executable:
-        """The machine code of a text of which `render` shows something.
-
-        It is that of a launch, or of the last `render` if the text is the same, or new.
-        """
-        compiled = self._compiled.peek(target)
-        if compiled is not None and compiled.program.captures.unchanged():
-            return compiled.executable
-        last = self._rendered.get(target)
-        if last is None or last[0] != source:  # other captured values make another text
-            last = self._rendered[target] = (source, build())
-        return last[1]
 
     def __len__(self) -> int:
         return len(self._compiled) + sum(map(len, self._variants.values()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,8 @@ from cutile.backend.cuda.target import architecture
 from cutile.backend.interface import CompileOptions, Executable, Source, Target
 from cutile.backend.registry import backend
 from cutile.command import main
-from cutile.compile.driver import Request, front, lower, plan_text
+from cutile.compile.driver import Request, front, lower, plan_text, render
+from cutile.errors import IRError
 from cutile.installation import Need
 from cutile.passes.pipeline import run_passes
 from kernels.attention import attention
@@ -236,11 +236,11 @@ def test_without_a_toolchain_the_plan_is_told_all_the_same(monkeypatch: pytest.M
     def lacking(*_: object) -> None:
         raise ModuleNotFoundError("No module named 'numba_cuda'")
 
-    def build_anew(_plan: object, _target: Target, _source: Source, build: Callable[[], Executable]) -> Executable:
-        return build()
+    def render_anew(request: Request, stage: str, _executables: object) -> str:
+        return render(request, stage, {})
 
     monkeypatch.setattr(type(CUDA), "build", lacking)
-    monkeypatch.setattr("cutile.compile.kernels.Plan._keep", build_anew)  # other tests explain the same products
+    monkeypatch.setattr("cutile.compile.kernels.render", render_anew)  # other tests explain the same products
     text = product().explain("sm_90a")
     assert "wgmma m64n256k16 bf16" in text
     assert "registers and spills are not counted: No module named 'numba_cuda'" in text
@@ -253,6 +253,18 @@ def test_without_a_toolchain_the_plan_is_told_all_the_same(monkeypatch: pytest.M
     monkeypatch.setattr("cutile.compile.driver.missing", lambda _: needs[1:])  # pyright: ignore
     words = " ".join(product(tile=(128, 128)).explain("sm_80").split())
     assert "not counted (8 warps are taken where 4 spill): without numba-cuda" in words
+
+
+def test_texts_are_verified_where_launches_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: object) -> None:
+        raise IRError("refused")
+
+    monkeypatch.setattr("cutile.compile.driver.verify", refuse)
+    monkeypatch.setenv("CUTILE_VERIFY", "0")
+    assert "cuda.roles" in product().render("lowered", "sm_90a")
+    monkeypatch.delenv("CUTILE_VERIFY")
+    with pytest.raises(IRError, match="refused"):
+        product().render("lowered", "sm_90a")
 
 
 def test_machine_code_is_kept_for_the_next_text(monkeypatch: pytest.MonkeyPatch) -> None:

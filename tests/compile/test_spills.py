@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,17 @@ from typing import Any
 import pytest
 
 import cutile as ct
-from cutile import CompileOptions, api, bf16
+from cutile import CompileOptions, api, bf16, config
 from cutile.backend.cuda import lower
+from cutile.backend.cuda.backend import BACKEND
 from cutile.backend.interface import Backend, Executable, Source, Target
 from cutile.compile import driver
 from cutile.compile.ahead import Builders
-from cutile.compile.driver import Request, compile_kernel, more_warps, render, warn_of_spills
+from cutile.compile.driver import Request, compile_kernel, machine_code, render, warn_of_spills
 from cutile.dtypes import i32
-from cutile.errors import SpillWarning
-from tests.backend.cuda.programs import compiled, written
+from cutile.errors import KernelTypeError, SpillWarning
+from tests.backend.cuda import programs
+from tests.backend.cuda.programs import compiled, gemm_program, written
 from tests.support.kernels import kernel
 from tests.support.programs import mut, scalar, tensor
 
@@ -72,11 +73,6 @@ def test_where_the_choice_spills_another_is_made(monkeypatch: pytest.MonkeyPatch
     assert compile_kernel(request).from_disk
 
 
-def built(source: Source, build: Callable[[], Executable]) -> Executable:
-    """Keeps nothing."""
-    return build()
-
-
 def test_the_log_and_the_plan_are_those_of_the_build_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
     request = request_of()
     monkeypatch.setattr(lower, "MAX_PRODUCT_REGISTERS", 10_000)  # so that one warp is chosen
@@ -87,8 +83,8 @@ def test_the_log_and_the_plan_are_those_of_the_build_in_use(monkeypatch: pytest.
         return Executable(target, b"", "few", source.parameters, facts, source.text, f"built with {warps} warps")
 
     monkeypatch.setattr(driver, "_build", build)
-    assert render(request, "log", built) == "with 1 warps 8 bytes would spill: 8 taken\nbuilt with 8 warps"
-    assert "8 warps" in render(request, "plan", built)
+    assert render(request, "log", {}) == "with 1 warps 8 bytes would spill: 8 taken\nbuilt with 8 warps"
+    assert "8 warps" in render(request, "plan", {})
 
 
 @pytest.mark.slow
@@ -121,13 +117,81 @@ def test_what_the_user_chose_stays_and_says_once_that_it_spills() -> None:
     assert only.filename == request.source.file
 
 
-def test_nothing_is_said_or_tried_where_nothing_spills() -> None:
-    request = request_of()
-    assert more_warps({"spills": 0, "more_warps": 8}, request.options) is None
-    assert more_warps({"spills": 9, "more_warps": 8}, request.options) == 8
-    assert more_warps({"spills": 9}, request.options) is None
-    assert more_warps({"spills": 9, "more_warps": 8}, CompileOptions(num_worker_warps=2)) is None
-    warn_of_spills(request.source, {"spills": 0}, request.options, "sm_80", "none", "")
+class _Toolchain:
+    """A toolchain whose code spills as a table says.
+
+    Attributes:
+        spills: the bytes that code spills, by its warps and the blocks that it is compiled for; 9 for others.
+        builds: the warps and the blocks of the code that it has built.
+    """
+
+    def __init__(self, spills: dict[tuple[int, int], int], registers: int) -> None:
+        self._spills, self._registers = spills, registers
+        self.builds: list[tuple[int, int]] = []
+
+    def build(self, source: Source, target: Target) -> Executable:
+        form = source.facts["warps"], source.facts["min_blocks"]
+        self.builds.append(form)
+        facts = {**source.facts, "spills": self._spills.get(form, 9), "registers": self._registers, "stack": 0}
+        return Executable(target, b"", source.entry, source.parameters, facts, source.text, f"built as {form}")
+
+
+@pytest.mark.parametrize(
+    ("options", "registers", "spills", "builds", "notes"),
+    [
+        # Nothing spills: nothing is tried.
+        ({}, 255, {(4, 2): 0}, [(4, 2)], []),
+        # The code without a number of blocks is taken even if it spills as much; more warps if they spill less.
+        ({}, 255, {}, [(4, 2), (4, 0), (8, 2), (8, 0)], ["2 blocks to a multiprocessor"]),
+        ({}, 255, {(4, 0): 0}, [(4, 2), (4, 0)], ["2 blocks to a multiprocessor"]),
+        ({}, 255, {(8, 2): 8}, [(4, 2), (4, 0), (8, 2), (8, 0)], ["2 blocks to a multiprocessor"]),
+        ({}, 255, {(8, 0): 8}, [(4, 2), (4, 0), (8, 2), (8, 0)], ["with 4 warps 9 bytes", "2 blocks"]),
+        ({}, 255, {(8, 2): 0}, [(4, 2), (4, 0), (8, 2)], ["with 4 warps 9 bytes"]),
+        # Threads that might have more registers get them, if they spill less then.
+        ({}, 32, {(4, 1): 0}, [(4, 2), (4, 0), (4, 1)], ["32 registers would spill 9 bytes"]),
+        ({}, 32, {(4, 1): 8, (8, 2): 0}, [(4, 2), (4, 0), (4, 1), (8, 2)], ["with 4 warps 8 bytes"]),
+        # What the user has fixed, no attempt changes.
+        ({"occupancy": 2}, 32, {}, [(4, 2), (8, 2)], []),
+        ({"num_worker_warps": 4}, 255, {}, [(4, 2), (4, 0)], ["2 blocks to a multiprocessor"]),
+        ({"num_worker_warps": 4, "occupancy": 2}, 32, {}, [(4, 2)], []),
+    ],
+)
+def test_attempts(
+    options: dict[str, Any],
+    registers: int,
+    spills: dict[tuple[int, int], int],
+    builds: list[tuple[int, int]],
+    notes: list[str],
+) -> None:
+    """What is built, in which order, and which code is taken."""
+    function, target = gemm_program(bf16, (128, 128), 64), Target("cuda", "sm_80")
+    toolchain = _Toolchain(spills, registers)
+    source = programs.source(function, target, **options)
+    executable = machine_code(function, source, target, CompileOptions(**options), toolchain.build, config.load())
+    assert toolchain.builds == builds
+    *lines, form = executable.log.splitlines()
+    assert form == f"built as {(executable.facts['warps'], executable.facts['min_blocks'])}"
+    assert len(lines) == len(notes)
+    assert all(line.startswith(note) for line, note in zip(lines, notes, strict=True))
+
+
+def test_an_attempt_that_does_not_fit_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lower(_function: object, _target: object, options: CompileOptions) -> None:
+        raise KernelTypeError(f"no room for {options.num_worker_warps} warps")
+
+    function, target, toolchain = gemm_program(bf16, (128, 128), 64), Target("cuda", "sm_80"), _Toolchain({}, 255)
+    source = programs.source(function, target)
+    monkeypatch.setattr(BACKEND, "lower", lower)
+    executable = machine_code(function, source, target, CompileOptions(), toolchain.build, config.load())
+    assert toolchain.builds == [(4, 2), (4, 0)]
+    assert executable.facts["warps"] == 4
+
+
+def test_notes_name_facts() -> None:
+    """A note names facts of the code that spills, which has those of the generated text and of the toolchain."""
+    facts = programs.source(gemm_program(bf16, (128, 128), 64), Target("cuda", "sm_80")).facts
+    for attempt in BACKEND.attempts:
+        assert attempt.note.format_map({**facts, "spills": 9, "registers": 255})
 
 
 def test_each_specialisation_says_so_once_and_filters_decide() -> None:
@@ -149,6 +213,7 @@ def test_each_specialisation_says_so_once_and_filters_decide() -> None:
     )
     (text,) = warned("three", facts | {"computing": 128})
     assert text.endswith("Use smaller tiles.")
+    warn_of_spills(request.source, {"spills": 0}, request.options, "sm_80", "none", "")
     with warnings.catch_warnings():
         warnings.filterwarnings("error", category=ct.SpillWarning)
         with pytest.raises(SpillWarning, match="8 bytes"):

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from cutile import config
 from cutile.backend.cuda.backend import BACKEND
 from cutile.backend.cuda.model.layouts import check_layouts
 from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.ops import Roles
 from cutile.backend.interface import CompileOptions, Target
-from cutile.compile.driver import front
+from cutile.compile.driver import front, machine_code
 from cutile.ir.core import Function
 from cutile.ir.verify import verify
 from cutile.passes.pipeline import run_passes
@@ -127,8 +128,9 @@ def compiled(lowered: Lowered, arch: str) -> dict[str, str]:
     """
     if lowered.after is None:
         return {}
-    target = Target("cuda", arch)
-    facts = BACKEND.build(BACKEND.emit(lowered.after, target, lowered.options), target).facts
+    target, options = Target("cuda", arch), lowered.options
+    source = BACKEND.emit(lowered.after, target, options)
+    facts = machine_code(lowered.before, source, target, options, BACKEND.build, config.load()).facts
     if lowered.plan != PIPELINES:
         return {}
     scarce = [remark for remark in facts["remarks"] if SCARCE in remark]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from cutile.backend.cpu.load import load
 from cutile.backend.cpu.target import arch as host_arch
-from cutile.backend.interface import Backend, CompileOptions, Executable, Loaded, Row, Source, Target
+from cutile.backend.interface import Attempt, Backend, CompileOptions, Executable, Loaded, Row, Source, Target
 from cutile.config import usable_cores
 from cutile.installation import installed_version
 from cutile.ir.core import Function
@@ -21,6 +21,7 @@ class CpuBackend:
 
     name = "cpu"
     options = frozenset({"fast_math", "streaming_stores"})
+    attempts: tuple[Attempt, ...] = ()
 
     def version(self) -> str:
         """The toolchain's versions."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from cutile.backend.cuda.load import load
 from cutile.backend.cuda.target import architecture, for_capability
-from cutile.backend.interface import FAST_MATH, CompileOptions, Executable, Loaded, Row, Source, Target
+from cutile.backend.interface import FAST_MATH, Attempt, CompileOptions, Executable, Loaded, Row, Source, Target
 from cutile.errors import KernelTypeError
 from cutile.installation import installed_version
 from cutile.ir import Constant
@@ -24,6 +24,13 @@ class CudaBackend:
     options = frozenset(
         {"fast_math", "limit_waits", "num_cta_in_cga", "num_pieces", "num_worker_warps", "occupancy"},
     )
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The builds that are tried while a kernel spills registers. Needs Numba."""
+        from cutile.backend.cuda.build import ATTEMPTS
+
+        return ATTEMPTS
 
     def version(self) -> str:
         """The toolchain's versions."""

@@ -1,11 +1,12 @@
 """Generated text to machine code.
 
-Numba turns the generated function into LLVM IR. `toolchain.py` turns that into a cubin.
+Numba turns the generated function into LLVM IR. `toolchain.py` turns that into a cubin. `ATTEMPTS` lists the further
+builds of a kernel that spills.
 """
 
 import importlib
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict
 from functools import cache
 from typing import Any, Final
 
@@ -17,8 +18,9 @@ from cutile.backend.cuda.intrinsics.numba_pipeline import numba_library
 from cutile.backend.cuda.intrinsics.tma import MAP, TENSOR_MAP
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.cuda.tensor_map import MAP_ALIGNMENT
-from cutile.backend.cuda.toolchain import ONE_BLOCK, compile_ir, link, read_log
-from cutile.backend.interface import Executable, Parameter, Source, Target
+from cutile.backend.cuda.toolchain import compile_ir, link, read_log
+from cutile.backend.gpu.layout_assignment import MAX_MMA_WARPS
+from cutile.backend.interface import Attempt, Executable, Parameter, Source, Target
 from cutile.errors import CompilationError
 
 _nvvm: Any = importlib.import_module("numba.cuda.cudadrv.nvvm")
@@ -162,69 +164,50 @@ def libraries_of(modules: Sequence[str]) -> list[bytes]:
     return [_libdevice()] if any("__nv_" in module for module in modules) else []
 
 
-def _lto_ir(source: Source, arch: Architecture) -> bytes:
-    modules = to_llvm(source, arch)
-    return compile_ir(modules, arch, libraries_of(modules))
-
-
-def _with_all_registers(
-    source: Source, arch: Architecture, code: bytes, cubin: bytes, log: str
-) -> tuple[Source, bytes, str]:
-    """A kernel that spills, linked again with all registers that its threads may have.
-
-    The result is unchanged if the threads have these registers already, or if the kernel spills no less with them.
-
-    Args:
-        source: the generated text, which asks for no number of blocks.
-        arch: the architecture.
-        code: LTO-IR of the text.
-        cubin: the machine code that spills.
-        log: the linker's log of it.
-    """
-    report = read_log(log)
-    if report.registers >= registers(arch, source.facts["threads"], 1):
-        return source, cubin, log
-    retry_cubin, retry_log = link(code, arch, ONE_BLOCK)
-    if read_log(retry_log).spills >= report.spills:
-        return source, cubin, log
-    note = f"{report.registers} registers would spill {report.spills} bytes: linked again for one block\n"
-    return replace(source, facts={**source.facts, "min_blocks": 1}), retry_cubin, note + retry_log
-
-
 def build(source: Source, target: Target) -> Executable:
     """Compile generated text for an architecture.
-
-    Lowering estimates from its count of registers how many blocks fit a multiprocessor, and asks the compiler for that
-    number. If registers then spill, the kernel is compiled again without the number, unless the user asked for it.
-
-    If a kernel without a number spills while its threads could have more registers, it is linked again for one block on
-    a multiprocessor. Other kernels are linked once.
 
     Raises:
         CompilationError: Numba, NVVM or the linker refused it.
     """
     arch = architecture(target.arch)
     try:
-        code = _lto_ir(source, arch)
-        cubin, log = link(code, arch)
-        report = read_log(log)
-        if report.spills and source.facts.get("may_have_fewer_blocks"):
-            min_blocks = source.facts["min_blocks"]
-            source = replace(source, facts={**source.facts, "min_blocks": 0})
-            code = _lto_ir(source, arch)
-            cubin, log = link(code, arch)
-            log = f"{min_blocks} blocks to a multiprocessor would spill {report.spills} bytes: not asked for\n{log}"
-            report = read_log(log)
-        if report.spills and not source.facts["min_blocks"]:
-            source, cubin, log = _with_all_registers(source, arch, code, cubin, log)
-            report = read_log(log)
+        modules = to_llvm(source, arch)
+        cubin, log = link(compile_ir(modules, arch, libraries_of(modules)), arch)
     except CompilationError as error:
         error.add_note(f"while compiling {source.entry} for {arch.name}")
         raise
-    facts = dict(source.facts) | {
-        "registers": report.registers,
-        "stack": report.stack,
-        "spills": report.spills,
-        "remarks": report.remarks,
-    }
-    return Executable(target, cubin, source.entry, source.parameters, facts, source.text, log)
+    return Executable(
+        target, cubin, source.entry, source.parameters, {**source.facts, **asdict(read_log(log))}, source.text, log
+    )
+
+
+def _may_have_more_registers(built: Executable) -> bool:
+    """Whether the compiler chose fewer registers than threads may have."""
+    facts = built.facts
+    most = registers(architecture(built.target.arch), facts["threads"], 1)
+    return not facts["min_blocks"] and facts["registers"] < most
+
+
+ATTEMPTS = (
+    # Lowering estimates from its count of registers how many thread blocks fit a multiprocessor, and asks for as many.
+    Attempt(
+        "{min_blocks} blocks to a multiprocessor would spill {spills} bytes: not asked for",
+        when=lambda built: "may_have_fewer_blocks" in built.facts,
+        facts={"min_blocks": 0},
+        always=True,
+    ),
+    # ptxas 13.5 compiled code that spills 2.6 KB with 128 registers for 32 registers: `.maxntid` was 288 to 640, but
+    # not 384. Up to 256 threads it takes all registers that a thread may have. So it does where `.minnctapersm` is 1.
+    Attempt(
+        "{registers} registers would spill {spills} bytes: compiled again for one block to a multiprocessor",
+        when=_may_have_more_registers,
+        facts={"min_blocks": 1},
+    ),
+    Attempt(
+        "with {warps} warps {spills} bytes would spill: {more_warps} taken",
+        when=lambda built: "more_warps" in built.facts,
+        options={"num_worker_warps": MAX_MMA_WARPS},
+    ),
+)
+"""Attempts to compile a kernel that spills. What the user's options fix, none of them changes (`emit`)."""

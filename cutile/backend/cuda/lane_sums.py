@@ -16,14 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from cutile.backend.cuda.lowering_context import layouts_of
 from cutile.backend.cuda.ops import SumLanes
 from cutile.backend.cuda.smem_sizes import lane_mask, warp_mask
 from cutile.backend.gpu.layout_assignment import carried_groups
+from cutile.backend.gpu.op_facts import DefUse
 from cutile.dtypes import f32
-from cutile.ir import Block, Constant, For, Function, If, Op, Value, While
+from cutile.ir import Constant, For, Function, If, Op, Value, While
 from cutile.ops.arith import Add, Mul
 from cutile.ops.reduce import ReduceSum
 from cutile.ops.shape import Reshape
@@ -47,7 +49,7 @@ def defer_lane_sums(function: Function) -> Function:
     Returns:
         The same function.
     """
-    kernel, layouts = _Kernel(function), layouts_of(function)
+    kernel, layouts = _Kernel(function.body), layouts_of(function)
     values: set[Value] = set()  # the sums that were looked at
 
     def lanes_of(op: ReduceSum) -> int:
@@ -90,27 +92,21 @@ class _Sums:
     may_wait: bool = False
 
 
-class _Kernel:
-    """A lowered function: the operations that define, read and carry its values."""
+class _Kernel(DefUse):
+    """A lowered function, and the values that its loops and branches carry."""
 
-    def __init__(self, function: Function) -> None:
-        self._definitions: dict[Value, Op] = {}
-        self._readers: dict[Value, list[Op]] = {}
-        self._carried: dict[Value, list[tuple[Value, ...]]] = {}  # see `carried_groups`
-        self._places: dict[Op, tuple[Block, int]] = {}  # the block of an operation, and the number of loops around it
-        self._visit(function.body, 0)
+    @cached_property
+    def _carried(self) -> dict[Value, list[tuple[Value, ...]]]:
+        """The groups of `carried_groups` that a value is in."""
+        carried: dict[Value, list[tuple[Value, ...]]] = {}
+        for group in (group for op in self.order for group in carried_groups(op)):
+            for value in group:
+                carried.setdefault(value, []).append(group)
+        return carried
 
-    def _visit(self, block: Block, depth: int) -> None:
-        for op in block.operations:
-            self._places[op] = (block, depth)
-            self._definitions.update(dict.fromkeys(op.results, op))
-            for value in op.operands:
-                self._readers.setdefault(value, []).append(op)
-            for group in carried_groups(op):
-                for value in group:
-                    self._carried.setdefault(value, []).append(group)
-            for nested in op.regions:
-                self._visit(nested, depth + isinstance(op, For | While))
+    def _depth(self, op: Op) -> int:
+        """The number of loops around an operation."""
+        return sum(isinstance(around, For | While) for around in self.parents[op])
 
     def sums_with(self, reduction: ReduceSum) -> _Sums:
         """The result of a reduction, and the sums that are partial if it is.
@@ -125,27 +121,27 @@ class _Kernel:
             sums.values.add(value)
             pending += [other for group in self._carried.get(value, ()) for other in group]
             pending += self._sources(value, sums)
-            for op in self._readers.get(value, ()):
+            for op in self.users[value]:
                 if self._is_carried(op):
                     pending.append(op.results[0])
                 elif not isinstance(op, For | While | If) and not op.terminates:  # which carry it
                     sums.readers.setdefault(value, []).append(op)
-        operations = {self._definitions[value] for value in sums.values if value in self._definitions}
+        operations = {self.definitions[value] for value in sums.values if value in self.definitions}
         layouts = {op.results[0].type: op.attributes["layout"] for op in operations if "layout" in op.attributes}
         sums.layouts = {value: layouts.get(value.type) for value in sums.readers}
         # Operations that read the sums must run less often than those that add to them: a read costs the shuffles.
-        depth = max(self._places[op][1] for op in sums.reductions)
+        depth = max(map(self._depth, sums.reductions))
         sums.may_wait = (
             all(self._is_sum(op, sums.values) for op in operations)
-            and all(self._places[op][1] < depth for ops in sums.readers.values() for op in ops)
+            and all(self._depth(op) < depth for ops in sums.readers.values() for op in ops)
             and all(sums.layouts.values())
-            and sums.readers.keys() <= self._definitions.keys()
+            and sums.readers.keys() <= self.definitions.keys()
         )
         return sums
 
     def _sources(self, value: Value, sums: _Sums) -> Iterator[Value]:
         """The sums from which a value is computed."""
-        op = self._definitions.get(value)
+        op = self.definitions.get(value)
         if isinstance(op, ReduceSum):
             sums.reductions.append(op)
         elif isinstance(op, Add):
@@ -165,7 +161,7 @@ class _Kernel:
                 continue
             if op.results[0] in self._carried:
                 return True
-            readers = set(self._readers.get(op.results[0], ())) - seen
+            readers = set(self.users[op.results[0]]) - seen
             seen |= readers
             pending += readers
         return False
@@ -188,8 +184,8 @@ class _Kernel:
         for op in sums.reductions:
             op.attributes["in_lanes"] = True
         for value, readers in sums.readers.items():  # behind the definition, so that all readers share the shuffles
-            op = self._definitions[value]
-            operations = self._places[op][0].operations
+            op = self.definitions[value]
+            operations = self.home[op].operations
             total = SumLanes(x=value, lanes=lanes)
             total.attributes["layout"] = sums.layouts[value]
             total.location, total.results = op.location, (Value(value.type, value.name),)

@@ -22,7 +22,6 @@ Every thread block runs the operations that are not on the row. The first one st
 A figure *of a copy* is a kernel's bandwidth as a share of that of a copy of as many bytes (`docs/benchmarks/memory`).
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -41,6 +40,7 @@ from cutile.backend.cuda.smem_sizes import BARRIER_BYTES, lane_mask, warp_mask
 from cutile.backend.cuda.target import FLOATS, Architecture, Lack, Refusal, asked_for
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import is_tile
+from cutile.backend.gpu.op_facts import DefUse
 from cutile.backend.gpu.row_axis import RowAxis, Store, reduced_in, row_axis, updates_beside
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import f32, f64
@@ -362,7 +362,7 @@ def narrow_extremes(function: Function) -> Function:
     Both are the same number, since the wider dtype has every number of the narrow one, in the same order. One
     instruction compares several f16 or bf16.
     """
-    definitions = {value: op for op in function.walk() for value in op.results}
+    definitions = DefUse(function.body).definitions
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         wide = definitions.get(rewriter.original.operands[0]) if isinstance(op, ReduceExtreme) else None
@@ -410,7 +410,7 @@ def row_exps(function: Function) -> Function:
     exponential by a factor that is the same for all elements of a row (`RowExpUnit`). In a quotient by the row's sum
     the factor cancels. A sum with other uses is multiplied by the factor. Exponentials with other uses stay.
     """
-    uses = _PowerUses(function)
+    uses = _PowerUses(function.body)
     rows = {op: row for op in function.walk() if isinstance(op, Exp) and (row := uses.row(op)) is not None}
     if not rows:
         return function
@@ -444,8 +444,8 @@ def power_sums(function: Function) -> Function:
     On the fast path an exponential of bf16 ends with a multiplication, which one instruction does together with the
     sum's addition. After the choice the compiler could not join the two.
     """
-    uses = Counter(value for op in function.walk() for value in op.operands)
-    powers = {op.result: op for op in function.walk() if isinstance(op, RowExp) and uses[op.result] == 1}
+    users = DefUse(function.body).users
+    powers = {op.result: op for op in function.walk() if isinstance(op, RowExp) and len(users[op.result]) == 1}
     layouts = layouts_of(function) if powers else {}
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
@@ -473,23 +473,15 @@ def _is_of_threads(op: Op, source: Layout) -> bool:
     return not any(source.edge_axes(register) for register in range(source.registers))
 
 
-class _PowerUses:
-    """The definitions and the users of a function's values."""
-
-    def __init__(self, function: Function) -> None:
-        self._definitions: dict[Value, Op] = {}
-        self._users: dict[Value, list[Op]] = {}
-        for op in function.walk():
-            self._definitions.update((value, op) for value in op.results)
-            for value in op.operands:
-                self._users.setdefault(value, []).append(op)
+class _PowerUses(DefUse):
+    """The exponentials of a function, and what is made of them."""
 
     def row(self, op: Exp) -> RowPowers | None:
         """The rows of an exponential that `row_exps` replaces, or None."""
-        difference = self._definitions.get(op.x)
-        if not isinstance(difference, Sub) or op.result.tile.dtype is not f32 or len(self._users[op.x]) > 1:
+        difference = self.definitions.get(op.x)
+        if not isinstance(difference, Sub) or op.result.tile.dtype is not f32 or len(self.users[op.x]) > 1:
             return None
-        wide, repeated = self._definitions.get(difference.x), self._definitions.get(difference.y)
+        wide, repeated = self.definitions.get(difference.x), self.definitions.get(difference.y)
         if not isinstance(wide, Convert) or not wide.x.tile.dtype.is_half or not isinstance(repeated, Broadcast):
             return None
         bound, row_bounds, x = difference.y, repeated.x, wide.x
@@ -513,7 +505,7 @@ class _PowerUses:
         """
         if bound in rows:
             return tuple(range(len(bound.tile.shape)))
-        op = self._definitions.get(bound)
+        op = self.definitions.get(bound)
         if isinstance(op, Max):  # at least as large as either operand: it is enough that one of them is a bound
             of_first = self._axes(op.x, rows)
             return self._axes(op.y, rows) if of_first is None else of_first
@@ -540,7 +532,7 @@ class _PowerUses:
             powers: the exponentials.
             bounds: the shape of the rows' bounds.
         """
-        shape, users = powers.tile.shape, self._users[powers]
+        shape, users = powers.tile.shape, self.users[powers]
         # The axes along which each place has its own row. A bound of fewer axes is one number: there is one row.
         rows = {axis for axis, extent in enumerate(bounds) if extent != 1} if len(bounds) == len(shape) else set[int]()
         quotients = {op for op in users if isinstance(op, Div) and op.x is powers and op.y is not powers}
@@ -559,7 +551,7 @@ class _PowerUses:
 
     def _whole_sum(self, op: ReduceSum, axes: Axes) -> tuple[Value, Axes]:
         """The sum along all axes that are summed in turn, and the axes that are left."""
-        users = self._users.get(op.result, [])
+        users = self.users.get(op.result, [])
         left = (*axes[: op.axis], *axes[op.axis + 1 :])
         if len(users) == 1 and isinstance(users[0], ReduceSum):
             return self._whole_sum(users[0], left)
@@ -567,7 +559,7 @@ class _PowerUses:
 
     def _uses_of_all(self, value: Value, axes: Axes | None) -> Iterator[tuple[Op, Axes | None]]:
         """The users of a value, in any shape, each with the value's axes there."""
-        for op in self._users.get(value, []):
+        for op in self.users.get(value, []):
             if isinstance(op, Reshape | Broadcast):
                 spread = None if axes is None else _spread(axes, value.tile.shape, op.shape, isinstance(op, Reshape))
                 yield from self._uses_of_all(op.result, spread)

@@ -15,7 +15,7 @@ from cutile.backend.cuda.rows import choose_warps, row_passes
 from cutile.backend.cuda.smem_sizes import step_of
 from cutile.backend.cuda.target import Architecture, architecture
 from cutile.backend.gpu.layout_assignment import MAX_MMA_WARPS
-from cutile.backend.gpu.op_facts import inside, is_scalar_work, source_of
+from cutile.backend.gpu.op_facts import DefUse, inside, is_scalar_work, source_of
 from cutile.backend.interface import CompileOptions, Target
 from cutile.dtypes import bf16
 from cutile.errors import KernelTypeError
@@ -270,7 +270,7 @@ def _unstaged(function: Function, definitions: Mapping[Value, Op]) -> list[tuple
 
 def _filled(function: Function) -> int:
     """Registers of a thread for the sums of all products and the largest operands."""
-    words = _unstaged(function, {value: op for op in function.walk() for value in op.results})
+    words = _unstaged(function, DefUse(function.body).definitions)
     return sum(sums for _, sums, _ in words) + max((operands for *_, operands in words), default=0)
 
 
@@ -298,7 +298,7 @@ def _occupancy(function: Function, arch: Architecture) -> int:
     """
     threads, shared = function.facts["threads"], function.facts["shared_bytes"]
     # Without definitions, operands count as packed words: the fewest registers that they may take. If the code for two
-    # blocks spills, `build.py` compiles the kernel anew without asking for two.
+    # blocks spills, the kernel is compiled anew without asking for two (`ATTEMPTS`).
     filled = [sums + operands for _, sums, operands in _unstaged(function, {})]
     fits = 2 * shared <= arch.shared_bytes and 2 * threads * 128 <= arch.registers
     return 2 if filled and fits and max(filled) <= SHARED_BLOCK_REGISTERS.get(arch.major, 80) else 0
@@ -306,7 +306,7 @@ def _occupancy(function: Function, arch: Architecture) -> int:
 
 def _too_deep(function: Function, arch: Architecture, blocks: int) -> set[Key]:
     """Products whose operands fit beside the sums only with a smaller depth."""
-    definitions = {value: op for op in function.walk() for value in op.results}
+    definitions = DefUse(function.body).definitions
     most = registers(arch, function.facts["threads"], blocks) - SPARE_REGISTERS
     keys: set[Key] = set()
     for op, sums, operands in _unstaged(function, definitions):

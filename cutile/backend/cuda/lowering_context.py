@@ -13,6 +13,7 @@ from cutile.backend.cuda.smem_sizes import move_bytes
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout, axis_first, blocked, register_map
 from cutile.backend.gpu.layout_assignment import is_tile, vector_width
+from cutile.backend.gpu.op_facts import DefUse
 from cutile.backend.gpu.smem_allocator import SmemAllocator
 from cutile.ir import Block, Builder, Function, MutType, Op, TensorType, Value
 from cutile.ops.debug import Assert, Print
@@ -61,8 +62,8 @@ class LoweringContext(ABC):
         # No store can change a tensor that nothing writes, even if the kernel takes its address.
         self.aliased = {tensor for tensor in self.exposed if not self.is_constant(tensor)} | written_views(function)
         self.shared_tensors = self.find_shared_tensors(function) | self.aliased
-        self.uses = Counter(value for op in function.walk() for value in op.operands)
-        self.definitions = {value: op for op in function.walk() for value in op.results}
+        self.chains = DefUse(function.body)
+        self.definitions, self.users = self.chains.definitions, self.chains.users
         self.builder = Builder(Block())
         self.lowered: dict[Value, Value] = {}
         self._layout_names: dict[Layout, str] = {}

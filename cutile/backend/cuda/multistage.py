@@ -160,7 +160,7 @@ class RunningLoop:
         this_iteration = dict(context.lowered)
         context.lowered[self._loop.op.induction] = induction
         self.elsewhere = True
-        work = work_of(values, self._loop.inner)
+        work = work_of(values, self._loop.inside.definitions)
         context.operations([op for op in self._loop.operations if op in work])
         yield
         self.elsewhere = False

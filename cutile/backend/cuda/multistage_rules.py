@@ -14,7 +14,7 @@ depends on a value that the loop carries.
 A figure *of a copy* is a kernel's bandwidth as a share of that of a copy of as many bytes (`docs/benchmarks/memory`).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -23,7 +23,7 @@ from cutile.backend.cuda.staged_operands import Load, Products, Side, Sides, is_
 from cutile.backend.cuda.target import Architecture
 from cutile.backend.gpu.layout import Layout, axis_first, blocked
 from cutile.backend.gpu.layout_assignment import LayoutAssignment, is_tile, vector_width
-from cutile.backend.gpu.op_facts import constant_of, inside, is_scalar_work, makes_numbers, users_of, work_of
+from cutile.backend.gpu.op_facts import DefUse, constant_of, inside, is_scalar_work, makes_numbers, work_of
 from cutile.ir import Block, For, If, Op, Value, While
 from cutile.ops.grid import TileBlockId
 from cutile.ops.matmul import Mma
@@ -151,14 +151,9 @@ class Loop:
         return inside(self.op)
 
     @cached_property
-    def inner(self) -> dict[Value, Op]:
-        """The operation of the loop that makes a value."""
-        return {value: op for op in self.operations for value in op.results}
-
-    @cached_property
-    def users(self) -> Mapping[Value, Sequence[Op]]:
-        """The operations of the loop that read a value."""
-        return users_of(self.operations)
+    def inside(self) -> DefUse:
+        """What the loop's operations define and read."""
+        return DefUse(self.op.body)
 
     @property
     def is_whole(self) -> bool:
@@ -184,7 +179,7 @@ class Loop:
 
         It can if it depends on no value that the loop carries.
         """
-        work = work_of([value], self.inner)
+        work = work_of([value], self.inside.definitions)
         read = {value, *(operand for op in work for operand in op.operands)}
         return all(map(makes_numbers, work)) and not read.intersection(self.op.body.arguments[1:])
 
@@ -200,7 +195,7 @@ class Loop:
                 yield from self.candidates(op.then, (*guards, (op, True)))
                 yield from self.candidates(op.orelse, (*guards, (op, False)))
             elif isinstance(op, LoadTile | LoadView) and is_tile(op.result) and self.stable(op.x):
-                is_computable = op.x not in self.inner and all(map(self.recomputable, op.index))
+                is_computable = op.x not in self.inside.definitions and all(map(self.recomputable, op.index))
                 if is_computable and (self.pads or not is_padded(op)):
                     yield op, LoadAhead(op, op.latency, guards, self.layouts[op.result])
 

@@ -172,7 +172,7 @@ def _access_by_address(op: Access, context: LoweringContext) -> None:
         access.attributes["width"] = min(run[1], layout.vector(run[0]))
     if isinstance(access, LoadPointer) and context.early:
         access.attributes["constant"] = False  # see `is_constant`
-    used = bool(op.results) and context.uses[op.results[0]] > 0
+    used = bool(op.results) and bool(context.users[op.results[0]])
     if isinstance(op, AtomicRmw):
         access.attributes["used"] = used
         # Additions of bf16 are instructions from sm_90 on (PTX ISA, "atom").

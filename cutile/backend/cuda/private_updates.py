@@ -10,7 +10,7 @@ adds in shared memory, and adds its sums to the tensor at its end. Sums of integ
     cuda.private_end(%base, %n)
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.op_lowering import lower_operation
 from cutile.backend.cuda.ops.private import PrivateEnd, PrivateStart, PrivateUpdate
 from cutile.backend.gpu.layout_assignment import LayoutAssignment
+from cutile.backend.gpu.op_facts import DefUse
 from cutile.dtypes import i32, u32
 from cutile.ir import Block, Constant, For, Function, Op, Value, While
 from cutile.ops.arith import Add, Mul
@@ -130,12 +131,8 @@ def unread_updates(function: Function) -> dict[AtomicRmw, Value]:
     """
     if function.facts.get("unsafe"):
         return {}  # a raw pointer may lead to the same elements
-    operations = list(function.walk())
-    definitions = {value: op for op in operations for value in op.results}
-    users: dict[Value, list[Op]] = {}
-    for op in operations:
-        for value in op.operands:
-            users.setdefault(value, []).append(op)
+    chains = DefUse(function.body)
+    definitions, users = chains.definitions, chains.users
     unread: dict[AtomicRmw, Value] = {}
     for tensor in function.parameters:
         updates = _updates_of(tensor, users, definitions)
@@ -144,7 +141,7 @@ def unread_updates(function: Function) -> dict[AtomicRmw, Value]:
     return unread
 
 
-def _updates_of(tensor: Value, users: Mapping[Value, list[Op]], definitions: Mapping[Value, Op]) -> list[AtomicRmw]:
+def _updates_of(tensor: Value, users: Mapping[Value, Sequence[Op]], definitions: Mapping[Value, Op]) -> list[AtomicRmw]:
     """The relaxed updates of a tensor; none if it is accessed in any other way."""
     updates: list[AtomicRmw] = []
     for op in users.get(tensor, []):
@@ -173,7 +170,7 @@ def private_tensor(
     It is the first that fits: each tensor would take the same shared memory. None where no tensor fits.
     """
     looped = set(_looped(function.body, False))
-    match = _Match({value: op for op in function.walk() for value in op.results})
+    match = _Match(DefUse(function.body).definitions)
     for tensor in dict.fromkeys(updates.values()):
         kind = tensor.tensor
         simple = kind.rank == 1 and kind.strides == (1,) and kind.dtype in (i32, u32)

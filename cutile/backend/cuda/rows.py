@@ -11,7 +11,6 @@
 A figure *of a copy* is a kernel's bandwidth as a share of that of a copy of as many bytes (`docs/benchmarks/memory`).
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from cutile.analysis.affine import access_run
@@ -26,7 +25,7 @@ from cutile.backend.gpu.layout_assignment import (
     values_of,
     vector_width,
 )
-from cutile.backend.gpu.op_facts import is_scalar_work
+from cutile.backend.gpu.op_facts import DefUse, is_scalar_work
 from cutile.conversion import NEAREST_EVEN
 from cutile.dtypes import bf16, f32, i32, u32
 from cutile.ir.builder import KEEP, Copier, Replacement, Rewriter, rewrite
@@ -78,7 +77,7 @@ def choose_warps(function: Function) -> int:
     tiles = [value.tile for value in values_of(function) if is_tile(value)]
     largest = max((tile.size for tile in tiles), default=1)  # elements
     size = max((tile.dtype.bits // 8 for tile in tiles if tile.size == largest), default=1)
-    definitions = {value: op for op in function.walk() for value in op.results}
+    definitions = DefUse(function.body).definitions
     rows = [op.tiles[0] if isinstance(op, Folding) else op.x for op in function.walk() if isinstance(op, Reduce | Fold)]
     memo: dict[Value, bool] = {}
     waits_narrow = any(row.tile.size == largest and _is_narrow(row, definitions, memo) for row in rows)
@@ -287,7 +286,7 @@ class _Recompute(Copier):
     def __init__(self, function: Function, warps: int) -> None:
         super().__init__()
         self._threads = 32 * warps
-        self._definitions = {value: op for op in function.walk() for value in op.results}
+        self._definitions = DefUse(function.body).definitions
         self._home: dict[Value, Block] = {}  # the source's block of each value
         self._stretch: dict[Value, int] = {}  # the number of the stretch of each value
         self._number = 0  # of the current stretch
@@ -377,7 +376,7 @@ def joined_products(function: Function) -> Function:
     Philox joined, a thread of dropout takes 80 registers in place of 72 (on an H200, of a copy: 0.81; 0.89 with none
     joined).
     """
-    definitions = {value: op for op in function.walk() for value in op.results}
+    definitions = DefUse(function.body).definitions
     low = {op.operands: op for op in function.walk() if isinstance(op, Mul) and _is_word_tile(op.result)}
     pairs = {op.operands for op in function.walk() if isinstance(op, MulHi) and op.operands in low}
     # The values that are multiplied in pairs, directly or after an exclusive or, as in a step of Philox.
@@ -420,15 +419,15 @@ def row_quotients(function: Function, packs: bool) -> Function:
     between two bf16 numbers where the rounding changes. There, and where the divisor has no normal reciprocal, the
     thread divides. Every result stays the same.
     """
-    definitions = {value: op for op in function.walk() for value in op.results}
-    uses = Counter(value for op in function.walk() for value in op.operands)
+    chains = DefUse(function.body)
+    definitions, users = chains.definitions, chains.users
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         if not isinstance(op, Convert) or op.dtype is not bf16 or op.rounding not in (None, NEAREST_EVEN):
             return KEEP
         wide = rewriter.original.operands[0]
         quotient = definitions.get(wide)
-        if not isinstance(quotient, Div) or wide.tile.dtype is not f32 or uses[wide] > 1:
+        if not isinstance(quotient, Div) or wide.tile.dtype is not f32 or len(users[wide]) > 1:
             return KEEP
         divisor = definitions.get(quotient.y)
         if not isinstance(divisor, Broadcast) or divisor.result.tile.size < MIN_QUOTIENTS * divisor.x.tile.size:
@@ -458,13 +457,13 @@ def negative_exps(function: Function, warps: int) -> Function:
     Exponentials stay as they are where `m` is loaded. The gradient of cross entropy is such a kernel, and waits for
     memory alone (32000 columns on an H200, in pieces of 8192: 0.90 of a copy with `negative_exp`, 0.95 without).
     """
-    definitions = {value: op for op in function.walk() for value in op.results}
-    uses = Counter(value for op in function.walk() for value in op.operands)
+    chains = DefUse(function.body)
+    definitions, users = chains.definitions, chains.users
 
     def rule(op: Op, rewriter: Rewriter) -> Replacement:
         source = rewriter.original
         difference = definitions.get(source.operands[0]) if isinstance(op, Exp) else None
-        if not isinstance(difference, Sub) or uses[difference.result] > 1 or op.result.tile.dtype is not f32:
+        if not isinstance(difference, Sub) or len(users[difference.result]) > 1 or op.result.tile.dtype is not f32:
             return KEEP
         if op.result.tile.size < MIN_EXPS * 32 * warps or not _is_largest(difference.y, definitions):
             return KEEP

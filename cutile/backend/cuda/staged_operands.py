@@ -129,7 +129,7 @@ def products_of(loop: Loop, loads: Collection[Load]) -> Products:
         loop: the loop.
         loads: the loads that may be begun ahead.
     """
-    inner, own = loop.inner, loop.op.body.arguments
+    inner, own = loop.inside.definitions, loop.op.body.arguments
     sides: dict[Mma, Sides] = {}
     layouts: dict[Load, tuple[Stage, tuple[int, int]]] = {}  # the first product that reads a load decides how it lies
     for op in loop.operations:
@@ -155,7 +155,7 @@ def products_of(loop: Loop, loads: Collection[Load]) -> Products:
                 pair.append(Side(value, stage, outside=value not in inner and value not in own))
         if any(side.load for side in pair):
             sides[op] = (pair[0], pair[1])
-    return Products(sides, loop.users)
+    return Products(sides, loop.inside.users)
 
 
 class _LoadedOperand(NamedTuple):

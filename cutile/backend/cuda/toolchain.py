@@ -29,10 +29,6 @@ LINK_OPTIONS = ("-lto", "-fma=0", "-ftz=0", "-prec-div=1", "-prec-sqrt=1", "-Xpt
 """The options of arithmetic are repeated: with LTO the linker generates the machine code. `-Xptxas=-v`: the log has
 registers, spills and stack frames. `-no-cache`: from its own cache the linker returns machine code without a log. The
 disk cache of kernels keeps both."""
-# ptxas 13.5 compiled code that spills 2.6 KB with 128 registers for 32 registers: `.maxntid` was 288 to 640, but not
-# 384. Up to 256 threads it takes all registers that a thread may have. So it does where `.minnctapersm` is 1.
-ONE_BLOCK = ("-Xptxas=--minnctapersm=1",)
-"""The linker's option for one block on a multiprocessor, of code without `.minnctapersm`."""
 
 
 def import_numba_cuda() -> None:
@@ -169,18 +165,13 @@ def compile_ir(modules: Sequence[str], arch: Architecture, libraries: Sequence[b
         _nvvm.destroy_program(program)
 
 
-def link(code: bytes, arch: Architecture, more_options: Sequence[str] = ()) -> tuple[bytes, str]:
+def link(code: bytes, arch: Architecture) -> tuple[bytes, str]:
     """Link LTO-IR; return a cubin and the linker's log.
-
-    Args:
-        code: the LTO-IR.
-        arch: the architecture.
-        more_options: options besides `LINK_OPTIONS`.
 
     Raises:
         CompilationError: the linker refused it; the message is its error log.
     """
-    options = [f"-arch={arch.name}", *LINK_OPTIONS, *more_options]
+    options = [f"-arch={arch.name}", *LINK_OPTIONS]
     handle = _linker.create(len(options), options)
     try:
         try:

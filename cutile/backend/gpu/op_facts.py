@@ -5,7 +5,8 @@ and the number of elements that one update of memory serves.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from cutile.analysis.affine import run_of
@@ -22,6 +23,56 @@ from cutile.ops.shape import Reshape
 
 # Families whose operations count as index arithmetic in plans, if their results are scalars.
 _SCALAR_FAMILIES = ("arith", "compare", "cast", "constant", "grid")
+
+
+class DefUse:
+    """The def-use chains of a block and of all blocks in it.
+
+    Each property is computed once, when it is first needed.
+
+    Attributes:
+        block: the block.
+    """
+
+    def __init__(self, block: Block) -> None:
+        self.block = block
+
+    @cached_property
+    def order(self) -> dict[Op, int]:
+        """The position of each operation in the order of the program."""
+        return {op: place for place, op in enumerate(self.block.walk())}
+
+    @cached_property
+    def definitions(self) -> dict[Value, Op]:
+        """The operation that makes each value."""
+        return {value: op for op in self.order for value in op.results}
+
+    @cached_property
+    def users(self) -> Mapping[Value, Sequence[Op]]:
+        """The operations that read each value, in order.
+
+        There are none for a value that nobody reads. An operation that reads a value twice is there twice.
+        """
+        users: defaultdict[Value, list[Op]] = defaultdict(list)
+        for op in self.order:
+            for value in op.operands:
+                users[value].append(op)
+        return users
+
+    @cached_property
+    def home(self) -> dict[Op, Block]:
+        """The block that each operation stands in."""
+        blocks = [self.block, *(nested for op in self.order for nested in op.regions)]
+        return {op: block for block in blocks for op in block.operations}
+
+    @cached_property
+    def parents(self) -> dict[Op, tuple[Op, ...]]:
+        """The loops and branches around each operation, the outermost first."""
+        parents: dict[Op, tuple[Op, ...]] = dict.fromkeys(self.block.operations, ())
+        for op in self.order:
+            for nested in op.regions:
+                parents.update(dict.fromkeys(nested.operations, (*parents[op], op)))
+        return parents
 
 
 def inside(op: Op) -> list[Op]:
@@ -47,18 +98,6 @@ def work_of(values: Iterable[Value], definitions: Mapping[Value, Op]) -> set[Op]
             work.add(op)
             pending += reads(op)
     return work
-
-
-def users_of(operations: Iterable[Op]) -> Mapping[Value, Sequence[Op]]:
-    """The operations that read each value, in order.
-
-    An operation that reads a value twice is there twice.
-    """
-    users: defaultdict[Value, list[Op]] = defaultdict(list)
-    for op in operations:
-        for value in op.operands:
-            users[value].append(op)
-    return users
 
 
 def source_of(
@@ -111,22 +150,6 @@ def constant_of(value: Value, definitions: Mapping[Value, Op]) -> Any:
 def rounds_to_tf32(op: Op) -> bool:
     """Whether an operation converts f32 to tf32 with the default rounding."""
     return isinstance(op, Convert) and op.rounding is None and (op.x.tile.dtype, op.dtype) == (f32, tf32)
-
-
-def blocks_of(block: Block) -> Iterator[Block]:
-    """A block, and all blocks in it."""
-    yield block
-    for op in block.operations:
-        for nested in op.regions:
-            yield from blocks_of(nested)
-
-
-def parents_of(block: Block, above: tuple[Op, ...] = ()) -> Iterator[tuple[Op, tuple[Op, ...]]]:
-    """Each operation, with the loops and branches around it."""
-    for op in block.operations:
-        yield op, above
-        for nested in op.regions:
-            yield from parents_of(nested, (*above, op))
 
 
 def is_number(value: Value) -> bool:

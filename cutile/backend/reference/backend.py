@@ -10,6 +10,7 @@ from cutile.analysis.structure import late_loads
 from cutile.backend.common.abi import HostStream, RepeatedLaunch, kernel_parameters
 from cutile.backend.interface import (
     Argument,
+    Attempt,
     Backend,
     CompileOptions,
     Executable,
@@ -59,6 +60,7 @@ class ReferenceBackend:
 
     name = "reference"
     options = frozenset[str]()
+    attempts: tuple[Attempt, ...] = ()
 
     def version(self) -> str:
         """A constant: the results depend on no other package's version."""

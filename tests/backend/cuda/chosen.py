@@ -22,9 +22,10 @@ from typing import Any, Literal
 from cuda_async import Device, DeviceOp
 from cuda_async.driver.interface import DeviceProperties
 from cuda_async.driver.sim import SimDriver
-from cutile import CompileOptions, DType, Tensor, api, bf16, f8e4m3fn, f32, i8, i32, launches_of, tf32
+from cutile import CompileOptions, DType, Tensor, api, bf16, config, f8e4m3fn, f32, i8, i32, launches_of, tf32
 from cutile.backend.interface import Executable
 from cutile.backend.registry import backend
+from cutile.compile import driver
 from cutile.compile.driver import Request, front, lower
 from cutile.errors import KernelError
 from cutile.passes.pipeline import run_passes
@@ -143,9 +144,9 @@ def kinds() -> Iterator[Kind]:
 
 def machine_code(request: Request) -> Executable:
     """Compile through all stages, without the caches."""
-    made_by = backend(request.target.backend)
-    lowered = lower(request, run_passes(front(request).function), True)
-    return made_by.build(made_by.emit(lowered, request.target, request.options), request.target)
+    made_by, function = backend(request.target.backend), run_passes(front(request).function)
+    source = made_by.emit(lower(request, function, True), request.target, request.options)
+    return driver.machine_code(function, source, request.target, request.options, made_by.build, config.load())
 
 
 def faults(executable: Executable) -> str:

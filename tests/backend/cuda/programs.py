@@ -12,11 +12,13 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from cutile import config
 from cutile.backend.cuda.backend import BACKEND
 from cutile.backend.cuda.build import to_llvm
 from cutile.backend.cuda.target import architecture
 from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.backend.interface import CompileOptions, Executable, Source, Target
+from cutile.compile.driver import machine_code
 from cutile.dtypes import DTypeLike, f32, i32
 from cutile.frontend.build import build
 from cutile.frontend.source import take_source
@@ -99,9 +101,9 @@ def tensor_maps(text: Source) -> list[TensorMap]:
 
 
 def compiled(function: Function, arch: str = "sm_90a", **options: Any) -> Executable:
-    """After `build`."""
-    target = Target("cuda", arch)
-    return BACKEND.build(source(function, target, **options), target)
+    """After `build`, and the attempts at a kernel that spills."""
+    target, given = Target("cuda", arch), CompileOptions(**options)
+    return machine_code(function, source(function, target, **options), target, given, BACKEND.build, config.load())
 
 
 def ptx(function: Function, arch: str = "sm_90a") -> str:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from cutile.backend.cuda import build, toolchain
+from cutile.backend.cuda import build
 from cutile.backend.cuda.backend import BACKEND
-from cutile.backend.cuda.target import Architecture, architecture
-from cutile.backend.interface import Executable, Source
+from cutile.backend.cuda.target import architecture
+from cutile.backend.interface import Executable, Source, Target
 from cutile.dtypes import (
     DTYPES,
     EVERY_DTYPE,
@@ -91,7 +91,7 @@ def test_two_blocks_that_would_spill_are_not_asked_for() -> None:
     function = programs.shipped(gemm, {"z": mut(128, 128, dtype=bf16), "x": single, "y": single}, BK=64)
     hoped = source(function)
     assert hoped.facts["min_blocks"] == 2
-    executable = BACKEND.build(hoped, HOPPER)
+    executable = compiled(function)
     assert_clean(executable)
     assert executable.facts["min_blocks"] == 0
     assert executable.log.startswith("2 blocks to a multiprocessor would spill ")
@@ -100,27 +100,27 @@ def test_two_blocks_that_would_spill_are_not_asked_for() -> None:
 
 
 @pytest.mark.slow
-def test_only_a_kernel_that_spills_is_linked_again_for_all_registers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_kernel_that_spills_is_built_again_for_all_registers(monkeypatch: pytest.MonkeyPatch) -> None:
     """512 threads may have 128 registers each; the linker takes 32, and spills 7252 bytes."""
-    links: list[tuple[str, ...]] = []
+    builds: list[int] = []
 
-    def link(code: bytes, arch: Architecture, more_options: tuple[str, ...] = ()) -> tuple[bytes, str]:
-        links.append(more_options)
-        return toolchain.link(code, arch, more_options)
+    def counted(source: Source, target: Target) -> Executable:
+        builds.append(source.facts["min_blocks"])
+        return build.build(source, target)
 
-    monkeypatch.setattr(build, "link", link)
+    monkeypatch.setattr(BACKEND, "build", counted)
     large = compiled(saxpy_program(256, 256))
-    assert links == [(), toolchain.ONE_BLOCK]
+    assert builds == [0, 1]
     assert (large.facts["threads"], large.facts["registers"], large.facts["min_blocks"]) == (512, 128, 1)
-    note = re.match(r"(\d+) registers would spill (\d+) bytes: linked again for one block\n", large.log)
+    note = re.match(r"(\d+) registers would spill (\d+) bytes: compiled again for one block", large.log)
     assert note is not None
     assert int(note[1]) < 128
     assert int(note[2]) > 2 * large.facts["spills"] > 0
-    del links[:]
+    del builds[:]
     assert compiled(saxpy_program(256, 256), occupancy=4).facts["registers"] == 32  # as the user has asked
     assert compiled(saxpy_program(128, 128)).facts["spills"] == 0
     assert compiled(saxpy_program(128, 256)).facts["registers"] == 128  # it spills, but has all registers
-    assert links == [(), (), ()]
+    assert builds == [4, 0, 0]
 
 
 @pytest.mark.slow

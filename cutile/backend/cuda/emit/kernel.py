@@ -3,7 +3,6 @@
 Each operation becomes one call in the function's body.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import PurePath
@@ -23,6 +22,7 @@ from cutile.backend.cuda.tensor_map import TensorMap
 from cutile.backend.gpu.emitter import INDENT, WIDTH, Body, Call, Expression, Names, wrap
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import MAX_MMA_WARPS
+from cutile.backend.gpu.op_facts import DefUse
 from cutile.backend.interface import CompileOptions, Parameter, Source, Target
 from cutile.dtypes import DTypeLike, bf16, f16, f64
 from cutile.errors import IRError, cell_of
@@ -67,7 +67,7 @@ def emit(function: Function, target: Target, options: CompileOptions) -> Source:
     if function.stage != "cuda":
         raise IRError(f"emit wants IR of stage cuda, got {function.stage}: lower it first")
     source = Kernel(function, target).source()
-    # `build.py` may change these if the kernel spills registers, unless the user has set them.
+    # The attempts at a kernel that spills (`build.py`) change neither number that the user has set.
     is_estimate = source.facts["min_blocks"] > 1 and options.occupancy is None
     changes: dict[str, Any] = {"may_have_fewer_blocks": True} if is_estimate else {}
     multiplies = any(isinstance(op, Mma | StagedMma) for op in function.walk())
@@ -143,8 +143,8 @@ class Kernel:
         self.parameters = (*kernel_parameters(function), *_tensor_maps(function))
         users = {value.name for op in function.walk() for value in op.results if value.name}
         self.names = Names(users | {each.name for each in self.parameters} | {function.name})
-        self._uses = Counter(value for op in function.walk() for value in op.operands)
-        self._defining = {value: op for op in function.walk() for value in op.results}
+        chains = DefUse(function.body)
+        self._defining, self._users = chains.definitions, chains.users
         self._home = {v: block for block in _blocks(function.body) for v in _defined(block)}
         self._open: list[Block] = []
         self._computed: set[Value] = set()
@@ -245,7 +245,7 @@ class Kernel:
 
     def uses(self, value: Value) -> int:
         """The number of operands that are this value."""
-        return self._uses[value]
+        return len(self._users[value])
 
     def has_name(self, value: Value) -> bool:
         """Whether a value is a variable of the generated function."""
@@ -261,7 +261,7 @@ class Kernel:
         It may if this block computed the value, and nothing but the loop uses it.
         """
         computed_here = self._home.get(value) is self._open[-1]
-        return computed_here and value in self._computed and self._uses[value] == 1
+        return computed_here and value in self._computed and len(self._users[value]) == 1
 
     def is_computed(self, op: Op) -> bool:
         """Whether a statement of its own can assign an operation's result."""
@@ -269,7 +269,7 @@ class Kernel:
 
     def could_inline(self, op: Op) -> bool:
         """Whether an operation's call may be written where its result is used."""
-        is_used_once = len(op.results) == 1 and self._uses[op.result] == 1 and not op.result.name
+        is_used_once = len(op.results) == 1 and len(self._users[op.result]) == 1 and not op.result.name
         renames = op.attributes.get("how") == "keep"
         return renames or (is_used_once and (op.attributes.get("how") is not None or family(type(op)) in INLINE))
 
@@ -360,7 +360,7 @@ class Kernel:
         """Whether an operation's call is written where its result is used."""
         value = op.result
         is_pure = family(type(op)) in INLINE or op.attributes.get("how") in ("splat", "repeat")
-        is_used_once = self._uses[value] == 1 and value in used_here and value not in self._values
+        is_used_once = len(self._users[value]) == 1 and value in used_here and value not in self._values
         return (
             is_pure
             and is_used_once

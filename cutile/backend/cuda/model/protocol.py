@@ -56,6 +56,7 @@ from cutile.backend.cuda.ops.pipeline import BarriersType, PipelineType, Scratch
 from cutile.backend.cuda.smem_layout import SmemLayout
 from cutile.backend.cuda.smem_sizes import warp_mask
 from cutile.backend.gpu.layout import Layout
+from cutile.backend.gpu.op_facts import DefUse
 from cutile.errors import IRError
 from cutile.ir import Block, Constant, For, Function, If, Op, Value, While
 from cutile.ir.types import ResourceType
@@ -448,7 +449,7 @@ def _deciding(function: Function) -> frozenset[Value]:
     Comparisons that only assertions read are left out. Only the producer has assertions, so the consumers would not
     share the numbers that the walk assumes for these comparisons.
     """
-    definitions = {value: op for op in function.walk() for value in op.results}
+    definitions = DefUse(function.body).definitions
     pending = [op.condition for op in function.walk() if isinstance(op, If | Select | PipelineRelease)]
     conditions: set[Value] = set()
     while pending:

@@ -22,16 +22,6 @@ from typing import TYPE_CHECKING
 
 from cutile.backend.cuda import ops
 from cutile.backend.cuda.mma_layouts import group_accumulator
-from cutile.backend.cuda.ops import (
-    AddTile,
-    ConvertLayout,
-    OptimizationBarrier,
-    PackPairs,
-    Store,
-    StoreSubtile,
-    Subtile,
-    Undef,
-)
 from cutile.backend.cuda.pipeline.accumulators import vector_load_layout, with_columns
 from cutile.backend.cuda.pipeline.kernel import Kernel
 from cutile.backend.cuda.pipeline.plan import WARP_ROWS, Dot, TmaStore
@@ -58,7 +48,7 @@ STORE_BUFFERS = 2
 ADDED_BYTES = 128
 """Bytes of a row that a warp adds at a time: the widest swizzle."""
 
-Stored = StoreMut | StoreView | AddTile
+Stored = StoreMut | StoreView | ops.AddTile
 """Operations that TMA may carry out."""
 
 
@@ -79,7 +69,7 @@ def tma_stores_of(
     for op in kernel.order:
         if not isinstance(op, Stored) or _is_unfit(kernel, op):
             continue
-        store = None if isinstance(op, AddTile) else _transposed_store(op, layouts, warpgroups)
+        store = None if isinstance(op, ops.AddTile) else _transposed_store(op, layouts, warpgroups)
         store = store or _store_of_rows(kernel, op, sums, warpgroups)
         # An addition waits until all buffers are free, and takes no part in their turns (`intrinsics/tma.py`, `add`).
         # So stores have to be like stores, and additions like additions.
@@ -119,7 +109,7 @@ def _store_of_rows(kernel: Kernel, op: Stored, sums: Mapping[Value, Layout], war
 
     None where TMA cannot do it.
     """
-    tensor, shape, adds = op.x.tensor, op.value.tile.shape, isinstance(op, AddTile)
+    tensor, shape, adds = op.x.tensor, op.value.tile.shape, isinstance(op, ops.AddTile)
     shapes = {layout.shape for layout in sums.values()}
     dtypes = (f32,) if adds else (f16, bf16)  # `stmatrix` writes elements of 16 bits
     # TMA needs addresses at multiples of 16 bytes, and has up to 5 axes.
@@ -208,7 +198,7 @@ class Epilogue:
         context, tensor, layout = self._walk, op.operands[0].tensor, self._walk.layout(op.result)
         widest = vector_width(tensor, layout.shape)  # the axis, and elements of one access
         # A narrow epilogue has no registers for it.
-        if widest is None or layout.rank != 2 or context.uses[op.result] != 1 or context.plan.narrow:
+        if widest is None or layout.rank != 2 or len(context.users[op.result]) != 1 or context.plan.narrow:
             return None
         vector_load = vector_load_layout(layout, widest[0], tensor.dtype.bits // 8)
         # Its accesses may be wider than the tensor's alignment allows.
@@ -224,21 +214,21 @@ class Epilogue:
             vector_load = self._as_loaded.pop(value, None)
             if vector_load is not None:
                 names = context.names(vector_load, context.layouts[value])
-                convert = ConvertLayout(x=context.lowered[value])
+                convert = ops.ConvertLayout(x=context.lowered[value])
                 context.lowered[value] = context.add(convert, **names, how="exchange").result
 
     # Parts.
 
-    def part(self, op: Subtile) -> None:
+    def part(self, op: ops.Subtile) -> None:
         """Lower a subtile: some columns of the accumulator."""
         context, accumulator, layout = self._walk, self._walk.plan.dot.accumulator, self._walk.layouts[op.result]
-        part = Subtile(x=context.lowered[op.x], part=op.part, parts=op.parts)
+        part = ops.Subtile(x=context.lowered[op.x], part=op.part, parts=op.parts)
         columns = context.add(part, **context.names(accumulator, layout)).result
         if context.plan.narrow:  # without the barrier the compiler begins with later subtiles too early
-            columns = context.add_in(OptimizationBarrier(x=columns), layout)
+            columns = context.add_in(ops.OptimizationBarrier(x=columns), layout)
         context.lowered[op.result] = columns
 
-    def store_part(self, op: StoreSubtile) -> None:
+    def store_part(self, op: ops.StoreSubtile) -> None:
         """Store a subtile, whose index counts subtiles along its axis."""
         context, builder = self._walk, self._walk.builder
         index = list(context.allowed_index(context.own_index(op.x.mut)))
@@ -253,7 +243,7 @@ class Epilogue:
             builder.location = op.location
             self._store_tile(store, op.value, index, piece=op.part * pieces)
         else:
-            part = Store(x=context.lowered[op.x], value=context.lowered[op.value], index=tuple(index))
+            part = ops.Store(x=context.lowered[op.x], value=context.lowered[op.value], index=tuple(index))
             context.add(part, **context.access(op.x.tensor, context.layout(op.value)))
 
     # Stores by TMA.
@@ -340,7 +330,7 @@ class DelayedStore:
     def nothing(self) -> list[Value]:
         """The carried values while no result waits."""
         context = self._walk
-        words = context.add_in(Undef(dtype=i32, shape=self._packed.shape), self._packed)
+        words = context.add_in(ops.Undef(dtype=i32, shape=self._packed.shape), self._packed)
         values = [words, context.builder.constant(0), context.builder.constant(0)]
         for value, name in zip(values, ("result", "row", "column"), strict=True):
             value.name = name
@@ -360,7 +350,7 @@ class DelayedStore:
         with builder.block() as then:
             # Without the barrier the compiler rounds all sums ahead of the branch, since both sides do. Here each piece
             # is to be rounded while the one before it is on its way.
-            context.lowered[self._sums] = context.add_in(OptimizationBarrier(x=sums), self._accumulator)
+            context.lowered[self._sums] = context.add_in(ops.OptimizationBarrier(x=sums), self._accumulator)
             context.operations(operations)
             builder.location = None
             builder.yield_(*self.nothing())
@@ -373,7 +363,7 @@ class DelayedStore:
 
     def delay(self, value: Value, index: Sequence[Value]) -> None:
         """Carry a result, and its tile index, into the next tile."""
-        words = self._walk.add_in(PackPairs(x=value), self._packed)
+        words = self._walk.add_in(ops.PackPairs(x=value), self._packed)
         self._walk.tiles.carried = (words, *index)
 
     def _write(self, piece: int) -> None:
@@ -386,7 +376,9 @@ class DelayedStore:
         # Stores of a warp: one for each 16 rows. A word has 2 elements, and a lane has half as many elements of 16 rows
         # as its warp has columns: 4 columns for each word.
         stores = self._packed.registers // pieces * 4 // self._store.span
-        subtile = context.add(Subtile(x=words, part=piece, parts=pieces), **context.names(self._packed, layout)).result
+        subtile = context.add(
+            ops.Subtile(x=words, part=piece, parts=pieces), **context.names(self._packed, layout)
+        ).result
         scaled = builder.value(Mul(x=column, y=builder.constant(pieces)))
         index = (row, builder.value(Add(x=scaled, y=builder.constant(piece))))
         span_layout = with_columns(self._store.layout, self._store.span)

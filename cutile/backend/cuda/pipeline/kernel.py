@@ -3,59 +3,30 @@
 If a requirement does not hold, the kernel has no such plan. The lowered IR keeps the requirement's text as the reason.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from cutile.analysis.structure import why_linear
 from cutile.backend.cuda.target import Architecture, Lack, require
 from cutile.backend.gpu.layout_assignment import is_tile
-from cutile.backend.gpu.op_facts import blocks_of, only_asserts, parents_of, users_of
-from cutile.ir.core import Block, Effect, Function, Op, Value
+from cutile.backend.gpu.op_facts import DefUse, only_asserts
+from cutile.ir.core import Effect, Function, Op
 from cutile.ops.cast import Convert
 from cutile.ops.matmul import Mma
 from cutile.ops.shape import Permute
 from cutile.ops.view import StoreView
 
 
-@dataclass(frozen=True, eq=False)
-class Kernel:
-    """A kernel before it is lowered.
+class Kernel(DefUse):
+    """A kernel before it is lowered."""
 
-    Each property is computed once, when a rule first needs it.
-    """
-
-    function: Function
+    def __init__(self, function: Function) -> None:
+        super().__init__(function.body)
+        self.function = function
 
     @cached_property
     def products(self) -> list[Mma]:
         """Its products, in order."""
         return [op for op in self.order if isinstance(op, Mma)]
-
-    @cached_property
-    def definitions(self) -> dict[Value, Op]:
-        """The operation that makes a value."""
-        return {value: op for op in self.order for value in op.results}
-
-    @cached_property
-    def users(self) -> Mapping[Value, Sequence[Op]]:
-        """The operations that read a value."""
-        return users_of(self.order)
-
-    @cached_property
-    def parents(self) -> dict[Op, tuple[Op, ...]]:
-        """The loops and branches around an operation."""
-        return dict(parents_of(self.function.body))
-
-    @cached_property
-    def home(self) -> dict[Op, Block]:
-        """The block that an operation stands in."""
-        return {op: block for block in blocks_of(self.function.body) for op in block.operations}
-
-    @cached_property
-    def order(self) -> dict[Op, int]:
-        """The position of an operation in the order of the program."""
-        return {op: place for place, op in enumerate(self.function.walk())}
 
     @cached_property
     def guards(self) -> frozenset[Op]:

@@ -79,13 +79,12 @@ class Nests:
 
     def _used(self, op: Op) -> list[int]:
         """The pipelines whose stages are counted inside a nest, by number."""
-        inside = {nested for block in op.regions for nested in block.walk()}
-        used = {group.pipeline for load, group in self.walk.plan.groups.items() if load in inside}
-        verdict = self.walk.plan.verdict
-        if verdict is not None and any(isinstance(nested, StoreMut | StoreView) for nested in inside):
-            used.add(verdict)
-        written = {} if self.products is None else self.walk.plan.written_counters
-        used.update(number for nested, number in written.items() if nested in inside)
+        plan, nested = self.walk.plan, {each for block in op.regions for each in block.walk()}
+        used = {group.pipeline for load, group in plan.groups.items() if load in nested}
+        if plan.verdict is not None and any(isinstance(each, StoreMut | StoreView) for each in nested):
+            used.add(plan.verdict)
+        if self.products is not None:
+            used.update(number for product, number in plan.written_counters.items() if product in nested)
         return sorted(used)
 
     def _places(self, op: Op) -> Sequence[int]:

@@ -8,16 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cutile.backend.cuda.ops import (
-    Barriers,
-    BarriersStart,
-    Buffer,
-    Pipeline,
-    PipelineAcquire,
-    PipelineRelease,
-    PipelineWait,
-    Scratch,
-)
+from cutile.backend.cuda import ops
 from cutile.backend.cuda.pipeline.operand import Operand
 from cutile.backend.cuda.pipeline.plan import BARRIER_BYTES
 from cutile.backend.cuda.smem_layout import SmemLayout
@@ -90,26 +81,26 @@ class Pipelines:
         for number, buffers in enumerate(self.buffers):
             stages, cluster = plan.stages[number], plan.tiles.cluster
             arrivals = plan.readers(number) * cluster
-            pipeline = Pipeline(tuple(buffers), stages=stages, arrivals=arrivals, cluster=cluster)
+            pipeline = ops.Pipeline(tuple(buffers), stages=stages, arrivals=arrivals, cluster=cluster)
             tensors = dict.fromkeys(operand.load.x.name for operand in plan.operands[number])
             self.values.append(start(pipeline, 2 * stages, "_".join(tensors) + "_pipeline"))
         if plan.more_barriers:
-            more_barriers = Barriers(count=plan.more_barriers, arrivals=WARPS_PER_WARPGROUP if plan.pingpong else 1)
+            more_barriers = ops.Barriers(count=plan.more_barriers, arrivals=WARPS_PER_WARPGROUP if plan.pingpong else 1)
             self.more_barriers = start(more_barriers, plan.more_barriers, "turns" if plan.pingpong else "arrived")
         if plan.verdict is not None:
-            verdict = Pipeline((), stages=VERDICT_STAGES, arrivals=plan.readers(plan.verdict))
+            verdict = ops.Pipeline((), stages=VERDICT_STAGES, arrivals=plan.readers(plan.verdict))
             self.values.append(start(verdict, 2 * VERDICT_STAGES, "verdict"))
         if plan.tiles.order.taken:
             self.numbers = self._scratch(4 * TILE_STAGES, "tiles")
-            tiles = Pipeline((), stages=TILE_STAGES, arrivals=WARPS_PER_WARPGROUP * plan.warpgroups)
+            tiles = ops.Pipeline((), stages=TILE_STAGES, arrivals=WARPS_PER_WARPGROUP * plan.warpgroups)
             self.tiles = start(tiles, 2 * TILE_STAGES, "tiles_pipeline")
         if plan.guards:
-            self.flag = start(Scratch(nbytes=BARRIER_BYTES), 1, "failed_flag")
+            self.flag = start(ops.Scratch(nbytes=BARRIER_BYTES), 1, "failed_flag")
         place = context.smem.reserve(sum(count for _, count in barriers) * BARRIER_BYTES)
         for op, count in barriers:
             context.smem.share(op, place)
             place += count * BARRIER_BYTES
-        context.builder.add(BarriersStart(tuple(op.result for op, _ in barriers), cluster=plan.clustered))
+        context.builder.add(ops.BarriersStart(tuple(op.result for op, _ in barriers), cluster=plan.clustered))
 
     def _reserve_buffers(self, number: int) -> list[Value]:
         """The buffers of a pipeline. A stage has a tile of each, one after the other."""
@@ -125,14 +116,14 @@ class Pipelines:
 
     def _buffer(self, name: str, tile: TileType, layout: SmemLayout, stages: int, nbytes: int, place: int) -> Value:
         """A buffer of tiles, with `nbytes` from stage to stage."""
-        buffer = Buffer(dtype=tile.dtype, shape=tile.shape, smem_layout=layout.plain, stages=stages)
+        buffer = ops.Buffer(dtype=tile.dtype, shape=tile.shape, smem_layout=layout.plain, stages=stages)
         buffer.attributes["stage_bytes"] = nbytes
         self._walk.smem.share(buffer, place)
         return self._named(buffer, f"{name}_buffer")
 
     def _scratch(self, nbytes: int, name: str) -> Value:
         """Shared memory with a place of its own."""
-        scratch = Scratch(nbytes=nbytes)
+        scratch = ops.Scratch(nbytes=nbytes)
         self._walk.smem.share(scratch, self._walk.smem.reserve(nbytes))
         return self._named(scratch, name)
 
@@ -151,17 +142,17 @@ class Pipelines:
     def acquire(self, number: int, counter: Value, nbytes: int) -> None:
         """Wait until a stage is empty, and expect `nbytes` bytes there."""
         walk = self._walk
-        walk.builder.add(PipelineAcquire(self.values[number], counter, nbytes=nbytes, limited=walk.plan.limited))
+        walk.builder.add(ops.PipelineAcquire(self.values[number], counter, nbytes=nbytes, limited=walk.plan.limited))
 
     def wait(self, number: int, counter: Value) -> None:
         """Wait until a stage is full."""
-        self._walk.builder.add(PipelineWait(self.values[number], counter, limited=self._walk.plan.limited))
+        self._walk.builder.add(ops.PipelineWait(self.values[number], counter, limited=self._walk.plan.limited))
 
     def release(self, number: int, counter: Value, when: Value | None = None) -> None:
         """Release a stage, if `when` holds."""
         builder = self._walk.builder
         always = builder.constant(True, bool_) if when is None else when
-        builder.add(PipelineRelease(self.values[number], counter, always, warps=number in self._walk.plan.by_warps))
+        builder.add(ops.PipelineRelease(self.values[number], counter, always, warps=number in self._walk.plan.by_warps))
 
     def release_before(self, number: int, counter: Value, when: Value) -> None:
         """Release the stage before that of a counter, if `when` holds.

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 
 from cutile.backend.cuda import ops
 from cutile.backend.cuda.mma_layouts import across_accumulator, group_accumulator
-from cutile.backend.cuda.ops import PackPairs, PackQuads
 from cutile.backend.cuda.pipeline.operand import Operand, loads_of
 from cutile.backend.cuda.pipeline.plan import Dot, Group, Plan, Written
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import carried_groups
+from cutile.backend.gpu.op_facts import inside
 from cutile.ir import For, Function, Op, Value
 from cutile.ops.compare import Lt
 from cutile.ops.reduce import Reduce
@@ -186,10 +186,10 @@ class Products:
 
         A loop may run no iteration. Its stages are released after it all the same, and have to be full by then.
         """
-        inside = {nested for block in op.regions for nested in block.walk()} & self.walk.plan.dots.keys()
-        if inside:
+        multiplied = self.walk.plan.dots.keys() & {*inside(op)}
+        if multiplied:
             self.settle_all()
-        loads = loads_of(operand for nested in inside for operand in self.walk.plan.dots[nested].operands)
+        loads = loads_of(operand for nested in multiplied for operand in self.walk.plan.dots[nested].operands)
         for load, use in self.uses.items():
             if load in loads:
                 self._wait(use)
@@ -329,7 +329,7 @@ class Products:
         to their registers.
         """
         op, context = dot.op, self.walk
-        self.settle([op.acc] if context.uses[op.acc] > 1 else [])
+        self.settle([op.acc] if len(context.users[op.acc]) > 1 else [])
         if any(other.value is context.lowered[op.acc] for other in self.under_way):
             return context.lowered[op.acc]
         return context.converted(context.lowered[op.acc], context.layouts[op.acc], dot.accumulator)
@@ -369,8 +369,8 @@ class Products:
 
     def packed(self, value: Value, lowered: Value) -> Value:
         """Pack a value into words."""
-        pack = (PackQuads if value.tile.dtype.bits == 8 else PackPairs)(x=lowered)
-        if isinstance(pack, PackQuads):
+        pack = (ops.PackQuads if value.tile.dtype.bits == 8 else ops.PackPairs)(x=lowered)
+        if isinstance(pack, ops.PackQuads):
             pack.attributes["source"] = self.walk.layout_name(self.walk.layouts[value])
         words = self.walk.add_in(pack, self._layout_of_words(value))
         words.name = lowered.name

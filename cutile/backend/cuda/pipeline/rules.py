@@ -23,7 +23,7 @@ from cutile.backend.cuda.smem_layout import WARPGROUP, WGMMA_ROWS, SmemLayout, s
 from cutile.backend.cuda.target import Architecture, Lack, Refused, asked_for, require, undivided, would_hold
 from cutile.backend.gpu.layout import Layout, round_up
 from cutile.backend.gpu.layout_assignment import LayoutAssignment, is_tile
-from cutile.backend.gpu.op_facts import blocks_of, constant_of, reads
+from cutile.backend.gpu.op_facts import constant_of, reads
 from cutile.backend.interface import CompileOptions
 from cutile.ir import Block, For, Op, TileType, Value
 from cutile.ops.debug import Assert
@@ -63,7 +63,7 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     warps = options.num_worker_warps
     require(warps in (None, 4 * warpgroups), asked_for(Lack.WARPS, warps, f", the tiles have {4 * warpgroups}"))
     dots: dict[Op, Dot] = {op: _dot(kernel, op, all_instructions[op], warpgroups) for op in all_instructions}
-    blocks = list(blocks_of(kernel.function.body))
+    blocks = list(dict.fromkeys(kernel.home.values()))
     _interleave(kernel, dots, warpgroups)
     _reuse_dead_accumulators(kernel, dots)
     roomy = [block for block in blocks if _held(block, dots, warpgroups) <= MAX_SUMS_AND_OPERANDS[warpgroups]]

@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from cutile.backend.cuda.ops import ReducePartials, StoreSubtile, Subtile
 from cutile.backend.gpu.layout_assignment import ELEMENTWISE, is_tile
+from cutile.backend.gpu.op_facts import DefUse
 from cutile.dtypes import i32
 from cutile.ir import Block, Builder, Constant, Effect, For, Function, Op, TensorType, TileType, Value
 from cutile.ops.arith import Add, Mul
@@ -97,7 +98,7 @@ class _Cut:
         self._axis = axis  # the axis of a stored tile along which its pieces follow each other; negative
         self._after = after
         self._builder = builder
-        self._definitions = {value: op for op in function.walk() for value in op.results}
+        self._definitions = DefUse(function.body).definitions
         self._whole: dict[Value, Value] = {}
         self._pieces: dict[tuple[Value, int], Value] = {}
         self._number: int | Value = 0  # of the piece that is being made; a value in a loop over pieces

@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from cutile.backend.cuda.pipeline.operand import is_loaded, lies_across
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS
 from cutile.backend.cuda.wgmma_instructions import atom_of
-from cutile.backend.gpu.op_facts import constant_of, users_of
+from cutile.backend.gpu.op_facts import DefUse, constant_of
 from cutile.ir import Copier, For, Function, Op, TileType, Value
 from cutile.ops.matmul import Mma
 from cutile.ops.shape import Permute
@@ -46,7 +46,7 @@ Chains = Mapping[int, Sequence[Mma]]
 
 def swap(function: Function) -> Function:
     """A copy of `function` with swapped products; itself where none is swapped."""
-    definitions = {value: op for op in function.walk() for value in op.results}
+    definitions = DefUse(function.body).definitions
     loops = [op for op in function.walk() if isinstance(op, For)]
     chains = {op: loop_chains for op in loops if (loop_chains := _chains(op, definitions))}
     return _Swapped(chains, definitions).function(function) if chains else function
@@ -55,7 +55,7 @@ def swap(function: Function) -> Function:
 def _chains(loop: For, definitions: Mapping[Value, Op]) -> Chains:
     """The chains of a loop to be swapped."""
     body, chains = loop.body, dict[int, Sequence[Mma]]()
-    users_in_body = users_of(body.walk())
+    users_in_body = DefUse(body).users
     for place, argument in enumerate(body.arguments[1:]):
         products: list[Mma] = []
         value, users = argument, users_in_body.get(argument, ())

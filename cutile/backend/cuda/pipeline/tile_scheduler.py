@@ -16,7 +16,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from cutile.backend.cuda import ops
-from cutile.backend.cuda.ops import TileIndex
 from cutile.backend.cuda.pipeline.plan import Plan
 from cutile.backend.gpu.op_facts import inside, is_scalar_work, reads, work_of
 from cutile.dtypes import bool_, i32
@@ -180,7 +179,7 @@ class Indices:
         tiles = self._walk.plan.tiles
 
         def index(axis: int) -> Op:
-            return TileIndex(
+            return ops.TileIndex(
                 number=number,
                 axis=axis,
                 rows=tiles.rows,

@@ -22,7 +22,6 @@ from cutile.backend.cuda import ops
 from cutile.backend.cuda.grids import COUNTERS
 from cutile.backend.cuda.lowering_context import LoweringContext
 from cutile.backend.cuda.op_lowering import load_in, lower_operation
-from cutile.backend.cuda.ops import Failed
 from cutile.backend.cuda.ops.pipeline import buffer_types
 from cutile.backend.cuda.pipeline.accumulators import part_layout
 from cutile.backend.cuda.pipeline.epilogue import Epilogue
@@ -90,7 +89,7 @@ class Verdict:
     def read(self) -> None:
         """Read the flag, after a wait that orders it after the producer's assertions."""
         if self.walk.pipelines.flag is not None:
-            self.failed = self.walk.builder.value(Failed(self.walk.pipelines.flag), "failed")
+            self.failed = self.walk.builder.value(ops.Failed(self.walk.pipelines.flag), "failed")
 
     def allowed(self, index: tuple[Value, ...]) -> tuple[Value, ...]:
         """The index of a store: outside of any tensor if an assertion failed."""
@@ -420,8 +419,7 @@ class WarpSpecialised(LoweringContext):
         """
         if operand.load in self._multiplied:
             return None
-        nests = (op for op in self.function.walk() if isinstance(op, For | While))
-        loops = [op for op in nests if operand.load in inside(op)]
+        loops = [op for op in self.chains.parents[operand.load] if isinstance(op, For | While)]
         return shared_along(operand.index, loops, self.definitions)
 
 
