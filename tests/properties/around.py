@@ -37,10 +37,18 @@ def around(z: Mut, w: Mut, x: Tensor, y: Tensor, bias: Tensor, residual: Tensor,
     BM, BN, BK = {tile}
     part_x, part_y = x.partition((BM, BK)), y.partition((BK, BN))
     i, j, _ = ct.get_tile_block_id()
-{before}    acc = {start}
-    for k in {bounds}:
-        acc = ct.mma({left}, {right}, acc)
-{after}"""
+{first}{before}    acc = {start}
+{product}{behind}{after}{last}"""
+LOOPED = """    for k in {bounds}:
+{within}        acc = ct.mma({left}, {right}, acc)
+"""
+ONCE = """    k = 0
+    left, right = {left}, {right}
+{within}    acc = ct.mma(left, right, acc)
+"""
+ASSERTION = "assert i < {most}, '{name}'\n"
+PLACES = ("first", "within", "behind", "between", "last")
+"""Where assertions stand: ahead of everything, beside the product, behind its sums, between two stores, at the end."""
 LOADS = ("part_x.load((i, k))", "part_y.load((k, j))")
 ZEROS = "ct.constant(0, (BM, BN), ct.{sums})"
 LOADED = "ct.convert_tile(ct.load_tile(residual, (BM, BN), (i, j)), ct.{sums})"
@@ -102,6 +110,10 @@ class Around:
         cut: by how many elements the result is smaller than these.
         turns: of the loop, where it has all.
         cluster, pieces, warps: what is asked for, if anything is.
+        looped: whether the product stands in a loop. Else it is of one step of K, and its loads stand ahead of it.
+        stores: of the result; each but the last is of other numbers.
+        asserts: the places of assertions, of `PLACES`.
+        most: rows of tile blocks for which the assertions hold.
         residual: the dtype of what is added, or what the sums begin with.
         seed: of the elements.
     """
@@ -124,6 +136,10 @@ class Around:
     warps: int | None
     residual: DTypeLike
     seed: int
+    looped: bool = True
+    stores: int = 1
+    asserts: tuple[str, ...] = ()
+    most: int = 1000
 
     @property
     def sums(self) -> DTypeLike:
@@ -140,9 +156,20 @@ class Around:
             for text, stored in zip(LOADS, self.stored, strict=True)
         )
         after = after.replace("LEFT", left).replace("RIGHT", right)
-        given = {"counts": self.counts, "tile": self.tile, "bounds": self.bounds, "before": before, "after": after}
+        asserted = {
+            place: "    " + ASSERTION.format(most=self.most, name=place) if place in self.asserts else ""
+            for place in PLACES
+        }
+        more = [STORED.replace("(acc,", f"(acc + {number},") for number in range(1, self.stores)]
+        after = after.replace(STORED, "".join([*more[:1], asserted["between"], *more[1:], STORED]))
+        if self.looped and asserted["within"]:
+            asserted["within"] = "    " + asserted["within"]
+        product = (LOOPED if self.looped else ONCE).format(
+            bounds=self.bounds, within=asserted["within"], left=left, right=right
+        )
+        given = {"counts": self.counts, "tile": self.tile, "before": before, "after": after, **asserted}
         start = (LOADED if self.loaded else ZEROS).format(sums=self.sums)
-        return KERNEL.format(**given, start=start, left=left, right=right)
+        return KERNEL.format(**given, start=start, product=product)
 
     @property
     def options(self) -> CompileOptions:
@@ -173,27 +200,43 @@ class Around:
 
     def run(self) -> list[Array]:
         """Both results, on the default device."""
-        op = self._op(np.random.default_rng(self.seed))
+        op = self._op()
         return [each.unpartition().to_numpy().sync() for each in op.sync()[:2]]
 
-    def _op(self, random: np.random.Generator) -> KernelOp:
+    def arrays(self) -> list[Array]:
+        """The arguments but for the last one, the number of turns."""
+        random = np.random.default_rng(self.seed)
         rows, columns, depth = self.tile
         m, n = (max(1, each * t - cut) for each, t, cut in zip(self.tile, self.tiles, self.cut, strict=False))
         across, along = -(-m // rows), -(-n // columns)  # tiles that are left of what is cut
         beside = (across, n) if self.ending == "sums of columns" else (m, along)
 
-        def whole(dtype: DTypeLike, shape: tuple[int, int], across: bool = False) -> Tensor:
+        def whole(dtype: DTypeLike, shape: tuple[int, int], across: bool = False) -> Array:
             values = (random.integers(-2, 3, shape) + 2 * (dtype.kind == "uint")).astype(dtype.numpy)
-            made = api.from_numpy(np.ascontiguousarray(values.T) if across else values).sync()
-            return made.T if across else made
+            return np.ascontiguousarray(values.T).T if across else values
 
-        return kernel(self.text)(
-            whole(self.out, (m, n)).partition((rows, columns)),
-            whole(f32, beside).partition(self.beside),
+        return [
+            whole(self.out, (m, n)),
+            whole(f32, beside),
             whole(self.stored[0], (m, depth * self.turns), self.across[0]),
             whole(self.stored[1], (depth * self.turns, n), self.across[1]),
             whole(bf16, (1, n)),
             whole(self.residual, (m, n)),
+        ]
+
+    def _op(self) -> KernelOp:
+        def tensor(array: Array, across: bool = False) -> Tensor:
+            on_device = api.from_numpy(array.T if across else array).sync()
+            return on_device.T if across else on_device
+
+        z, w, x, y, bias, residual = self.arrays()
+        return kernel(self.text)(
+            tensor(z).partition(self.tile[:2]),
+            tensor(w).partition(self.beside),
+            tensor(x, self.across[0]),
+            tensor(y, self.across[1]),
+            tensor(bias),
+            tensor(residual),
             self.turns,
         ).compile_options(self.options)
 
@@ -235,6 +278,9 @@ def kernels(most: int = 3) -> st.SearchStrategy[Around]:
         st.sampled_from([None, None, None, 4, 8]),
         st.sampled_from([bf16, f32]),
         st.integers(0, 2**32 - 1),
+        st.sampled_from([True, True, False]),
+        st.sampled_from([1, 1, 2, 3, 4]),
+        st.lists(st.sampled_from(PLACES), unique=True, max_size=3).map(tuple),
     )
 
 

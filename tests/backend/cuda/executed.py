@@ -174,11 +174,15 @@ class ThreadBlock:
         blocks: int,
         numbers: Iterator[int],
         draw: random.Random,
+        *,
+        fails: bool = False,
     ) -> None:
         self._function = function
         self._grid = grid
         self._block, self._blocks = block, blocks
         self._taken = numbers
+        self._fails = fails
+        self._failed = np.False_
         self._draw = draw
         self._values = values
         self._stages: dict[Value, list[Stage]] = {}
@@ -268,14 +272,15 @@ class ThreadBlock:
             case DotWait():
                 results = [self._finish(op, group)]
             case FailUnless():
-                if not values[op.condition]:
+                if not values[op.condition] and not self._fails:
                     raise Executed(f"an assertion fails: {op.message}")
+                self._failed |= ~values[op.condition]
             case WarpgroupIndex():
                 results = [np.int32(group.number)]
             case Elected():
                 results = [np.True_]
             case Failed():
-                results = [np.False_]
+                results = [self._failed]
             case NextTile():
                 results = [np.int32(next(self._taken))]
             case ReceiveTile():
@@ -550,8 +555,18 @@ class ThreadBlock:
         return acc.value if isinstance(acc, Begun) and acc.over and not op.goes_on else acc
 
 
-def execute(function: Function, arguments: Sequence[Any], grid: Grid, blocks: int = 1, seed: int = 0) -> None:
+def execute(
+    function: Function, arguments: Sequence[Any], grid: Grid, blocks: int = 1, seed: int = 0, *, fails: bool = False
+) -> None:
     """Run a kernel lowered to pipelines on arrays, which it stores to.
+
+    Args:
+        function: the kernel.
+        arguments: its arguments.
+        grid: of the launch.
+        blocks: thread blocks, which run one after the other.
+        seed: of the order of the warps.
+        fails: whether assertions may fail; the results are then what is stored in spite of that.
 
     Raises:
         ProtocolError: its warps make a fault.
@@ -559,4 +574,4 @@ def execute(function: Function, arguments: Sequence[Any], grid: Grid, blocks: in
     draw, numbers = random.Random(seed), itertools.count()
     for block in range(blocks):
         values: dict[Value, Any] = dict(zip(function.parameters, arguments, strict=True))
-        ThreadBlock(function, values, grid, block, blocks, numbers, draw).run()
+        ThreadBlock(function, values, grid, block, blocks, numbers, draw, fails=fails).run()

@@ -468,7 +468,12 @@ def kernel_of(d: Loops, lines: Sequence[str], stream: tuple[tuple[int, int], int
 
     With `stream`, the map and the number of blocks, the kernel has a persistent loop over tiles of its only result.
     """
-    body = [*(f"{acc.name} = {d.zeros(acc.columns)}" for acc in d.sums), *lines, *_stores(d, stream is not None)]
+    # A result may be stored more than once, with an assertion anywhere: consumers ask for failures ahead of each store.
+    stores = [line for line in _stores(d, stream is not None) for _ in range(d.pick((1, 1, 1, 2, 3)))]
+    parts = [[f"{acc.name} = {d.zeros(acc.columns)}" for acc in d.sums], [*lines], *([line] for line in stores)]
+    if d.rarely():
+        parts.insert(d.pick(range(len(parts) + 1)), ["assert i + m < 1000, 'never'"])
+    body = [line for block in parts for line in block]
     outputs = [_output(d, name, columns) for name, columns in _results(d)]
     if stream is not None:
         (group, blocks), (result,) = stream, outputs

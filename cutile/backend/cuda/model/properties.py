@@ -6,7 +6,8 @@ The checks go through the events that `protocol.py` reads from the lowered IR, i
   (`pipeline/mainloop_rules.py`). A warp that still writes its result may wait for the barrier later than the others of
   its warpgroup. It must not miss a phase. A wait sees only whether a phase is odd or even, so two phases later it would
   wait for the wrong one. The products keep the warps of a warpgroup together, since all of them issue each product.
-- Failed assertions: no warp leaves, and nothing more is stored.
+- Failed assertions: no warp leaves, and nothing more is stored. Consumers read the flag of failures only after a wait
+  that tells them of the tests.
 - Results on their way through shared memory, and a cluster's sums. All warpgroups do the same as the first. Each warp
   has places of its own for results. The sums that other thread blocks send are the exception: all warps read them.
 - Sums of products under way, whose registers change until a wait. Nothing reads them, and at most one product adds to
@@ -20,7 +21,7 @@ The checks go through the events that `protocol.py` reads from the lowered IR, i
 from collections.abc import Iterator, Sequence
 
 from cutile.backend.cuda.model.happens_before import Node, Order
-from cutile.backend.cuda.model.protocol import WARPS, Event, Protocol, ProtocolError, first_group
+from cutile.backend.cuda.model.protocol import WARPS, Event, Protocol, ProtocolError, both_roles, first_group
 from cutile.backend.cuda.ops import (
     BarriersStart,
     Dot,
@@ -96,11 +97,11 @@ def check_failures(function: Function) -> int:
     """Check the assertions of warp-specialised kernels; return their number.
 
     No assertion ends its warp, so that every barrier is reached. Each sets a flag, which is cleared before the roles
-    begin. The consumers read the flag behind their main loop, and the index of each later store depends on the flag:
-    after a failure it is below zero, where nothing is stored.
+    begin. The consumers read the flag behind their main loop, or ahead of each store. The index of each store depends
+    on the flag: after a failure it is below zero, where nothing is stored.
 
     Raises:
-        ProtocolError: a warp leaves, or something is stored in spite of a failure.
+        ProtocolError: a warp leaves, something is stored in spite of a failure, or the flag is read too early.
     """
     operations = [op for roles in function.walk() if isinstance(roles, Roles) for op in _nested(roles)]
     assertions = [op for op in operations if isinstance(op, FailUnless)]
@@ -115,13 +116,37 @@ def check_failures(function: Function) -> int:
     if not reads:
         raise ProtocolError("nobody asks whether an assertion failed")
     dependent = _dependent_on_failures(function)
-    for op in operations[operations.index(reads[0]) :]:
+    for op in operations:
         # The flag goes into the first index alone: below zero there, a store is out of bounds whatever the others are.
         if isinstance(op, Store | StoreView | TmaStore) and op.index[0] not in dependent:
             raise ProtocolError(f"{op.name} stores where an assertion failed")
         if isinstance(op, TmaStore) and not op.dropped:
             raise ProtocolError("a TMA store gets rows before a tensor's first, and must drop them")
+    # (iterations, splits, the split that runs). Of two splits of one iteration, one has none.
+    for iterations, splits, split in ((0, 1, None), (1, 1, None), (2, 1, None), (1, 2, 0), (1, 2, 1)):
+        roles = both_roles(function, 1, iterations, splits, split)
+        _check_asked(*roles, once=not function.facts.get("rolled"))
     return len(assertions)
+
+
+def _check_asked(producer: Sequence[Event], consumer: Sequence[Event], *, once: bool) -> None:
+    """Check, in one tile block, that the flag is read after a wait for the producer.
+
+    Args:
+        producer: the events of the producer.
+        consumer: the events of a consumer.
+        once: whether the flag is read once, for all assertions of the tile block: behind a main loop. Elsewhere it is
+            read ahead of each store, for the assertions ahead of that store, and assertions may follow.
+
+    Raises:
+        ProtocolError: an assertion may be tested only after the read.
+    """
+    asks = [place for place, event in enumerate(consumer) if event.what == "ask"]
+    waits = {(event.pipeline, event.count) for event in consumer[: min(asks, default=0)] if event.what == "wait"}
+    told = [at for at, of in enumerate(producer) if of.what == "acquire" and (of.pipeline, of.count) in waits]
+    tests = [at for at, event in enumerate(producer) if event.what == "test"]
+    if asks and tests and (not told or (once and max(told) < max(tests))):
+        raise ProtocolError("whether an assertion failed is asked before it is tested")
 
 
 def _nested(op: Op) -> list[Op]:

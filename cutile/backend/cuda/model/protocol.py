@@ -22,6 +22,8 @@ from cutile.backend.cuda.ops import (
     Dot,
     DotWait,
     Elected,
+    Failed,
+    FailUnless,
     FirstIteration,
     FirstTile,
     Fixup,
@@ -82,7 +84,8 @@ class Event:
     Events of a pipeline: acquire, load, wait, begin (a product), finish (wait for products), release; read (threads
     read a stage themselves); order wait, order arrive (the order barrier of ping-pong). Events of results: pack (a
     delayed result, as words), fill (write a place in shared memory), store (TMA begins), scatter and reduce (a
-    cluster's partial sums), barrier (of the consumers). Event of an operand: write.
+    cluster's partial sums), barrier (of the consumers). Event of an operand: write. Events of assertions: test (the
+    producer), ask (a consumer reads the flag of failures).
 
     Attributes:
         what: its name.
@@ -174,8 +177,8 @@ _FOLDED: dict[type[Op], Callable[[int, int], int]] = {
     And: _both,
 }
 """The functions of operations whose result is known if their operands are."""
-OF_RESULTS = ("pack", "fill", "store", "scatter", "reduce", "barrier", "write")
-"""Events that are not of a pipeline, but of results, or of operands that consumers write."""
+OF_RESULTS = ("pack", "fill", "store", "scatter", "reduce", "barrier", "write", "ask")
+"""Events that are not of a pipeline, but of results, of operands that consumers write, or of assertions."""
 
 
 class _Walk:
@@ -424,6 +427,8 @@ _STEPS: Mapping[type[Op], Callable[[_Walk, Any], Iterable[Event] | None]] = {
     ScatterPartials: lambda walk, op: [Event("scatter", 0, base=id(op.place))],
     ReducePartials: lambda walk, op: [Event("reduce", 0, base=id(op.place[0]))],
     Barrier: lambda walk, op: [Event("barrier", 0)],
+    FailUnless: lambda walk, op: [Event("test", 0)],
+    Failed: lambda walk, op: [Event("ask", 0)],
     **dict.fromkeys((ReduceSum, ReduceProd, ReduceMax, ReduceMin), _Walk.reduce),
     TmaStore: lambda walk, op: _stored(op, walk.layouts[op.attributes["layout"]]),
 }
@@ -438,9 +443,16 @@ def first_group(
     Each tile block has `iterations` iterations. With `piece`, only that one of `pieces` splits of the last tile block
     runs, as in a cluster.
     """
+    return both_roles(function, tiles, iterations, pieces, piece)[1]
+
+
+def both_roles(
+    function: Function, tiles: int, iterations: int, pieces: int = 1, piece: int | None = None
+) -> tuple[tuple[Event, ...], tuple[Event, ...]]:
+    """The events of the producer, and those that `first_group` gives."""
     (roles,) = (op for op in function.walk() if isinstance(op, Roles))
-    walk = _Walk(layouts_of(function), tiles, iterations, pieces, piece=piece, conditions=_deciding(function))
-    return tuple(walk.events(roles.consumer))
+    walk = partial(_Walk, layouts_of(function), tiles, iterations, pieces, piece=piece, conditions=_deciding(function))
+    return tuple(walk().events(roles.producer)), tuple(walk().events(roles.consumer))
 
 
 def _deciding(function: Function) -> frozenset[Value]:
@@ -494,7 +506,7 @@ def protocols(function: Function, tiles: int, iterations: int, pieces: int = 1) 
     walk = partial(
         _Walk, layouts, blocks, iterations, pieces, piece=piece, pipeline_of=pipeline_of, conditions=_deciding(function)
     )
-    loads = list(walk().events(roles.producer))
+    loads = [event for event in walk().events(roles.producer) if event.what != "test"]
     every = [
         [each for each in walk(group).events(roles.consumer) if each.what not in OF_RESULTS]
         for group in range(roles.warpgroups)

@@ -142,6 +142,9 @@ class _Rules:
         kernel, loop, product, instructions = self.kernel, self.loop, self.product, self.instructions
         warpgroups = instructions.warpgroups
         pingpong = self._asks_for_pingpong()
+        # Consumers ask for failed assertions once, behind the loop. They must store nothing ahead of it.
+        writes = kernel.guards and kernel.writes_ahead(loop)
+        require(not writes, "the kernel asserts, and stores ahead of the loop", Lack.NO_ASSERTIONS)
         operands = [operand_of(value, k_axis, kernel, loop) for value, k_axis in ((product.a, 1), (product.b, 0))]
         alone = bool(kernel.guards) or kernel.stores_views or kernel.writes_ahead(loop)
         tiles, left, right = self._cluster(operands, alone=alone)
@@ -181,8 +184,10 @@ class _Rules:
         is_simple = drafted.slice.nests <= {loop, *kernel.guards} and all(map(is_scalar_work, drafted.slice.needed))
         reason = "an index or an assertion needs more than the main loop and numbers, or numbers from memory"
         require(is_simple, reason, Lack.NO_ASSERTIONS if kernel.guards else Lack.NUMBERS)
+        start, stop = (constant_of(bound, kernel.definitions) for bound in loop.bounds[:2])
         return replace(
             drafted,
+            runs=start is not None and stop is not None and start < stop,
             stores=stores,
             tiles=replace(tiles, schedule=schedule),
             summing=loop,

@@ -217,6 +217,7 @@ class Plan:
         occupancy: thread blocks that are to fit on a multiprocessor.
         tiles: the schedule of tile blocks.
         mainloop: the loop with the only product of the kernel; None for plans of `rules.py`.
+        runs: whether the main loop certainly has an iteration. A piece of it may have none (`split`).
         summing: the loop that split-K may divide, since it carries only an accumulator; None where there is none.
         subtile: columns of a subtile of the epilogue; 0 for all at once.
         narrow: whether subtiles are narrower than usual, for want of registers.
@@ -238,6 +239,7 @@ class Plan:
     anchors: tuple[tuple[Op, Layout], ...] = ()
     tiles: Tiles = field(default_factory=Tiles)
     mainloop: For | None = None
+    runs: bool = False
     summing: For | None = None
     subtile: int = 0
     narrow: bool = False
@@ -280,10 +282,18 @@ class Plan:
     def verdict(self) -> int | None:
         """The number of the pipeline that tells consumers of failed assertions.
 
-        It follows the pipelines of loads. None where nothing is asserted. None also for a main loop, whose assertions
-        are all made ahead of its loads: a full stage tells that they were made.
+        It follows the pipelines of loads. None where nothing is asserted. None also for a main loop that always has an
+        iteration: its assertions are tested ahead of its loads, so a full stage implies that they were tested.
         """
-        return len(self.operands) if self.guards and self.mainloop is None else None
+        return len(self.operands) if self.guards and (self.split is not None or not self.runs) else None
+
+    @property
+    def asks_at_stores(self) -> bool:
+        """Whether consumers ask for failed assertions ahead of each store.
+
+        With a main loop they ask once, behind it.
+        """
+        return bool(self.guards) and self.mainloop is None
 
     @property
     def registers(self) -> tuple[int, int]:

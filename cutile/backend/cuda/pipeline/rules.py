@@ -3,7 +3,7 @@
 The requirements stand in the order of their tests. The lowered IR keeps the text of the first that does not hold.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from cutile.backend.cuda.budget import SPARE_REGISTERS, registers
@@ -12,7 +12,7 @@ from cutile.backend.cuda.pipeline.accumulators import among_three
 from cutile.backend.cuda.pipeline.epilogue import tma_stores_of
 from cutile.backend.cuda.pipeline.instructions import MAX_PROMOTE_DEPTH, Instructions, instructions_of
 from cutile.backend.cuda.pipeline.kernel import Kernel
-from cutile.backend.cuda.pipeline.operand import Operand, loads_of, operand_of
+from cutile.backend.cuda.pipeline.operand import Operand, operand_of
 from cutile.backend.cuda.pipeline.plan import Dot, Plan, Written
 from cutile.backend.cuda.pipeline.reads import Reads, anchors_of, reads_of
 from cutile.backend.cuda.pipeline.schedule import Cooperative, Order, Schedule, Tiles, order_of
@@ -114,9 +114,8 @@ def drafted_plan(
     """A plan with pipelines and the producer's slice, without stages and schedule."""
     groups, buffers = groups_of(kernel, dots, reads)
     # Ahead of a store, consumers ask the producer for failed assertions: both roles have to reach the store. With a
-    # main loop, the first full stage tells (`Plan.verdict`).
-    asks = bool(kernel.guards) and mainloop is None
-    stores = [op for op in kernel.order if asks and isinstance(op, StoreMut | StoreView)]
+    # main loop, the full stages imply that assertions were tested (`Plan.verdict`).
+    stores = [op for op in kernel.order if kernel.guards and mainloop is None and isinstance(op, StoreMut | StoreView)]
     indices = [value for group in groups.values() for operand in group.operands for value in operand.index]
     asserted = [value for op in kernel.guards if isinstance(op, Assert) for value in op.operands]
     slice_ = producer_slice(kernel, [*indices, *asserted], (*groups, *kernel.guards, *stores))
@@ -160,8 +159,7 @@ def _dot(kernel: Kernel, op: Mma, instructions: Instructions, warpgroups: int) -
     """
     dtype, definitions = op.a.tile.dtype, kernel.definitions
     right = operand_of(op.b, 0, kernel)
-    left: Operand | None = None
-    written: Written | None = None
+    left = written = None
     across = op.acc.tile.shape[0] % (WGMMA_ROWS * warpgroups) != 0
     try:
         left = operand_of(op.a, 1, kernel)
@@ -259,13 +257,12 @@ def _written(value: Value, passed: tuple[Op, ...] = ()) -> Written:
 
 
 def _require_layouts(
-    kernel: Kernel, dots: Iterable[Dot], reads: Reads, anchors: Sequence[tuple[Op, Layout]], warpgroups: int
+    kernel: Kernel, dots: Collection[Dot], reads: Reads, anchors: Sequence[tuple[Op, Layout]], warpgroups: int
 ) -> LayoutAssignment:
     """The layouts of all tiles, if products find their operands in them.
 
     `wgmma` takes left operands from registers in an accumulator's layout.
     """
-    dots = list(dots)
     accumulators = [(dot.op, dot.accumulator) for dot in dots]
     layouts = assign_layouts(kernel.function, round_up(4 * warpgroups), [*accumulators, *anchors])
     for dot in dots:
@@ -276,7 +273,9 @@ def _require_layouts(
             require(layouts[value] == layout, "the left operand is computed in another layout than sums have")
         require(layouts[dot.op.result] == dot.accumulator, "the sums are used in another layout")
     if warpgroups == 3:
-        staged = _staged(dots) - reads.operands.keys() - reads.kept  # in shared memory alone
+        # Loads into shared memory, and the operations between them and products: no thread has their tiles.
+        staged = {op for dot in dots for operand in dot.operands for op in (operand.load, *operand.passed)}
+        staged = staged - reads.operands.keys() - reads.kept
         tiles = [value for op in kernel.order if op not in staged for value in op.results if is_tile(value)]
         require(all(among_three(layouts[value]) for value in tiles), "three warpgroups do not hold every tile alone")
     return layouts
@@ -330,9 +329,3 @@ def _most_sums(block: Block, dots: Sequence[Dot]) -> int:
 def _is_as_wide(value: Value, sums: Value) -> bool:
     """Whether a value takes as many registers as an accumulator."""
     return isinstance(value.type, TileType) and value.tile.size == sums.tile.size and value.tile.dtype.bits >= 32
-
-
-def _staged(dots: Iterable[Dot]) -> set[Op]:
-    """Loads into shared memory, and the operations between them and products."""
-    operands = [operand for dot in dots for operand in dot.operands]
-    return loads_of(operands) | {op for operand in operands for op in operand.passed}

@@ -16,7 +16,6 @@ Both roles walk the same operations in the same order, and count the stages of e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from cutile.backend.cuda import ops
 from cutile.backend.cuda.grids import COUNTERS
@@ -49,56 +48,15 @@ from cutile.ops.view import StoreView
 
 # Assertions in a kernel of specialised warps.
 #
-# The producer makes the assertions. If one fails, results are dropped.
+# The producer tests the assertions. If one fails, the thread block stores nothing more.
 #
-#     assert(e < count)     the producer tells the launch's report, sets a flag, and goes on, since others wait for it
+#     assert(e < count)     the producer writes the launch's report, sets a flag, and goes on, since others wait for it
 #     z.store(t)            the producer arrives at the verdict; consumers wait for it and read the flag
 #
-# The verdict is a pipeline without buffers: by its barriers consumers know of all assertions that stand before a store.
-# A kernel with a main loop needs none: the producer makes all assertions ahead of its loads, and the first stage tells.
-
-
-@dataclass
-class Verdict:
-    """The flag by which the producer tells consumers of failed assertions.
-
-    Attributes:
-        walk: the lowering of the kernel.
-        failed: the flag as it was read last: for the store that is being lowered, or after the main loop.
-    """
-
-    walk: WarpSpecialised
-    failed: Value | None = None
-
-    def before_store(self) -> None:
-        """Have the producer tell, ahead of a store, that assertions were made.
-
-        Consumers wait for that, and read the flag.
-        """
-        number, pipelines = self.walk.plan.verdict, self.walk.pipelines
-        if number is None:
-            return
-        counter = pipelines.next_stage(number)
-        if self.walk.producing:
-            pipelines.acquire(number, counter, nbytes=0)
-            return
-        pipelines.wait(number, counter)
-        self.read()
-        pipelines.release(number, counter)
-
-    def read(self) -> None:
-        """Read the flag, after a wait that orders it after the producer's assertions."""
-        if self.walk.pipelines.flag is not None:
-            self.failed = self.walk.builder.value(ops.Failed(self.walk.pipelines.flag), "failed")
-
-    def allowed(self, index: tuple[Value, ...]) -> tuple[Value, ...]:
-        """The index of a store: outside of any tensor if an assertion failed."""
-        if self.failed is None:
-            return index
-        first, *others = index
-        dtype, builder = first.tile.dtype, self.walk.builder
-        nowhere = builder.constant(-1 if dtype.is_signed else 2**dtype.bits - 1, dtype)
-        return (builder.value(Select(condition=self.failed, x=nowhere, y=first)), *others)
+# The verdict is a pipeline without buffers. Its full barrier tells consumers that the producer has tested all
+# assertions ahead of a store. In a kernel with a main loop the producer tests all assertions ahead of the tile block's
+# loads, and those of an iteration ahead of the iteration's loads. So the full stages of a tile block imply that its
+# assertions were tested. Only a tile block without iterations has no stages: there the verdict stands behind the loop.
 
 
 class WarpSpecialised(LoweringContext):
@@ -124,11 +82,13 @@ class WarpSpecialised(LoweringContext):
         self.pipelines = Pipelines(self)
         self.indices = Indices(self)
         self.split = None if plan.split is None else DividedLoop(self, plan.split, parts)
+        self._hoisted = set[Op]() if self.split is None else self.split.hoisted
         self.tiles = TileScheduler(self)
         self.epilogue = Epilogue(self)
         self._products = Products(self)
-        self._verdict = Verdict(self)
         self.producing = False
+        # The flag as it was read last: ahead of the store that is being lowered, or behind the main loop.
+        self._failed: Value | None = None
 
     def run(self) -> Function:
         """The lowered function."""
@@ -177,20 +137,19 @@ class WarpSpecialised(LoweringContext):
         def tile() -> None:
             self.indices.add(self.tiles.number)
             self.run_block(self.function.body)
+            self._ask_behind_loop()
 
-        self._set_registers(self.plan.registers[0], grow=False)
+        if self.plan.registers[0]:
+            self.builder.add(ops.SetMaxRegisters(count=self.plan.registers[0], grow=False))
         self.producing, self._nests = True, Nests(self, None)
         elected = self.builder.value(ops.Elected(warpgroups=self.plan.warpgroups))
         self.builder.branch(elected, lambda: self.tiles.run(tile))
         self.producing = False
 
-    def _set_registers(self, count: int, *, grow: bool) -> None:
-        if count:
-            self.builder.add(ops.SetMaxRegisters(count=count, grow=grow))
-
     def _consume(self) -> None:
         plan, delayed = self.plan, self.epilogue.delayed
-        self._set_registers(plan.registers[1], grow=True)
+        if plan.registers[1]:
+            self.builder.add(ops.SetMaxRegisters(count=plan.registers[1], grow=True))
         carried = delayed.nothing() if delayed else ()
         self._nests = Nests(self, self._products)
         self.tiles.run(self._consume_tile, groups=plan.warpgroups if plan.pingpong else 1, carried=carried)
@@ -216,14 +175,8 @@ class WarpSpecialised(LoweringContext):
         with self._products.block():
             self.operations([op for op in operations[:epilogue] if op not in elsewhere])
             self._products.release_all()
-            if plan.verdict is None:
-                self.builder.location = None
-                self._verdict.read()
+            self._ask_behind_loop()
             self._finish_in_grid([op for op in operations[epilogue:] if op not in elsewhere])
-
-    @property
-    def _hoisted(self) -> set[Op]:
-        return set() if self.split is None else self.split.hoisted
 
     # The epilogue of a tile block.
 
@@ -256,9 +209,54 @@ class WarpSpecialised(LoweringContext):
         else:
             self.operations(operations)
 
+    # Failed assertions.
+
+    def _ask(self) -> None:
+        """Lower the verdict of the assertions that stand ahead of this place.
+
+        The producer signals that it has tested them. Consumers wait for the signal, and read the flag.
+        """
+        number, pipelines = self.plan.verdict, self.pipelines
+        assert number is not None
+        counter = pipelines.next_stage(number)
+        if self.producing:
+            pipelines.acquire(number, counter, nbytes=0)
+            return
+        pipelines.wait(number, counter)
+        if self.plan.asks_at_stores:  # behind a main loop the flag is read with and without iterations
+            self._read_flag()
+        pipelines.release(number, counter)
+
+    def _ask_behind_loop(self) -> None:
+        """Ask for failed assertions behind a main loop.
+
+        Consumers have waited for its full stages. Without iterations, the verdict takes their place.
+        """
+        number, loop, counters = self.plan.verdict, self.plan.mainloop, self.pipelines.counters
+        self.builder.location = None  # no line of the user's
+        if number is not None and loop is not None:
+            start, stop, _ = self.bounds(loop)
+            before, ran = counters[number], self.builder.value(Lt(x=start, y=stop))
+
+            def ask() -> Sequence[Value]:
+                self._ask()
+                return [counters[number]]
+
+            self.pipelines.set_counters([number], self.builder.branch(ran, lambda: [before], ask))
+        if not (self.producing or self.plan.asks_at_stores):
+            self._read_flag()
+
+    def _read_flag(self) -> None:
+        """Read the flag, after a wait that orders it after the producer's assertions."""
+        if self.pipelines.flag is not None:
+            self._failed = self.builder.value(Failed(self.pipelines.flag), "failed")
+
     def allowed_index(self, index: tuple[Value, ...]) -> tuple[Value, ...]:
-        """The index of a store: outside of any tensor once an assertion failed."""
-        return self._verdict.allowed(index)
+        """The index of a store: outside of any tensor if an assertion failed."""
+        if self._failed is None:
+            return index
+        outside = self.builder.constant(-1)
+        return (self.builder.value(Select(condition=self._failed, x=outside, y=index[0])), *index[1:])
 
     @property
     def on_failure(self) -> tuple[int, *tuple[Value, ...]]:
@@ -284,16 +282,18 @@ class WarpSpecialised(LoweringContext):
         plan = self.plan
         numbers = (plan.slice.needed | plan.guards) - self._hoisted
         # Ahead of a main loop, and in it, assertions come first, with the scalars that they need: a full stage then
-        # tells consumers that they were made.
-        asserting = numbers if plan.verdict is None and plan.guards.intersection(operations) else frozenset[Op]()
+        # tells consumers that they were tested.
+        asserting = numbers if not plan.asks_at_stores and plan.guards.intersection(operations) else frozenset[Op]()
         self.operations([op for op in operations if op in asserting])
         # The producer tells consumers of failed assertions where they store.
-        stores = {op for op in operations if plan.verdict is not None and isinstance(op, StoreMut | StoreView)}
+        stores = {op for op in operations if plan.asks_at_stores and isinstance(op, StoreMut | StoreView)}
         rest = [op for op in operations if op in numbers.union(self._skipped, plan.slice.nests, stores) - asserting]
         # Loads that arrive together begin where the first of them stands, since consumers wait for the stage there. So
-        # the scalars of all these loads come first.
+        # the scalars of all these loads come first. Loads, assertions and verdicts keep the program's order: consumers
+        # wait for stages and verdicts in that order. The verdict has `VERDICT_STAGES` stages. If the producer signalled
+        # more stores than that ahead of a load, it would wait for consumers that wait for the load.
         ahead = any(plan.groups[op].ahead for op in rest if op in plan.groups)
-        self.operations(sorted(rest, key=lambda op: ahead and op in self._skipped))
+        self.operations(sorted(rest, key=lambda op: ahead and op not in plan.slice.needed))
 
     def operation(self, op: Op) -> None:
         """Lower one operation, as far as the role has to do with it."""
@@ -305,7 +305,7 @@ class WarpSpecialised(LoweringContext):
         elif op in self.plan.slice.nests:
             self._nests.add(op)
         elif isinstance(op, StoreMut | StoreView):
-            self._verdict.before_store()
+            self._ask()
         else:
             self._lower(op)
 
@@ -332,8 +332,8 @@ class WarpSpecialised(LoweringContext):
             self._compute(op)
 
     def _compute(self, op: Op) -> None:
-        if isinstance(op, StoreMut | StoreView):
-            self._verdict.before_store()
+        if isinstance(op, StoreMut | StoreView) and self.plan.asks_at_stores:
+            self._ask()
         if op in self.plan.stores:
             self.epilogue.store(self.plan.stores[op])
         elif isinstance(op, ops.AddTile):
@@ -419,7 +419,7 @@ class WarpSpecialised(LoweringContext):
         """
         if operand.load in self._multiplied:
             return None
-        loops = [op for op in self.chains.parents[operand.load] if isinstance(op, For | While)]
+        loops = [nest for nest in self.chains.parents[operand.load] if isinstance(nest, For | While)]
         return shared_along(operand.index, loops, self.definitions)
 
 
