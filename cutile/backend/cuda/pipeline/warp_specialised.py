@@ -249,7 +249,7 @@ class WarpSpecialised(LoweringContext):
     def _read_flag(self) -> None:
         """Read the flag, after a wait that orders it after the producer's assertions."""
         if self.pipelines.flag is not None:
-            self._failed = self.builder.value(Failed(self.pipelines.flag), "failed")
+            self._failed = self.builder.value(ops.Failed(self.pipelines.flag), "failed")
 
     def allowed_index(self, index: tuple[Value, ...]) -> tuple[Value, ...]:
         """The index of a store: outside of any tensor if an assertion failed."""
