@@ -157,7 +157,7 @@ def test_numbas_device_arrays(own_stream: bool) -> None:
         kernel[blocks, threads, stream](x, 0, 0)  # all is compiled before anything may overtake
         late_saxpy(1).sync_on(own)
         for their_rounds, our_rounds in [(SLOW_ROUNDS, 1), (1, SLOW_ROUNDS)] * 3:
-            # Numba's kernel writes x, ours reads it, Numba's next kernel overwrites it. The host waits for none of them.
+            # Numba's kernel writes x, ours reads it, Numba's next one overwrites it. The host waits for none of them.
             # Our stream waits for Numba's slow kernel, or Numba's stream for our slow one.
             kernel[blocks, threads, stream](x, their_rounds, 1)
             async_on(late_saxpy(our_rounds), own)
