@@ -93,7 +93,8 @@ class CudaGraph(Generic[T]):
         """The latest launches. While it is valid, the next launch need not be ordered with each operand."""
         self._updated: DriverEvent | None = None
         """Recorded behind the latest update; None where there was none, or nothing would wait for it."""
-        self._held = Held(handle, uses, run.kept)
+        # The launches that were recorded hold their code by the stream of the capture, which ends now.
+        self._held = Held(handle, uses, [*run.kept, *run.stream.held.values()])
         self._spoilt: Spoilt = {}
         self._steps = recorder.steps
         self._output: list[T] | None = [output]  # empty once taken; None once the graph was closed before that

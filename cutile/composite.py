@@ -113,7 +113,7 @@ class Launches(Sequence[TracedLaunch]):
         return f"<{self._name}: {', '.join(launch.name for launch in self._launches) or 'no launches'}>"
 
 
-def operation_of(function: Callable[..., DeviceOp[Any]], *arguments: Any, **named: Any) -> DeviceOp[Any]:
+def operation_of(function: Callable[..., DeviceOp[Any]], /, *arguments: Any, **named: Any) -> DeviceOp[Any]:
     """The operation that a function makes of arguments.
 
     Raises:
@@ -275,7 +275,7 @@ class Composite(Generic[P, R]):
         """
         return tuple(self._choices.values())
 
-    def __call__(self, *arguments: P.args, **named: P.kwargs) -> DeviceOp[R]:
+    def __call__(self, /, *arguments: P.args, **named: P.kwargs) -> DeviceOp[R]:
         space = self._space
         if space is None or any(name in config for config in space.configs for name in named):
             return operation_of(self._function, *arguments, **named)

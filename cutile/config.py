@@ -1,6 +1,6 @@
-"""The CUTILE_* environment variables, as one frozen record.
+"""Settings from the environment, and facts of the machine: cores, cache.
 
-Nothing else reads them.
+The CUTILE_* variables are one frozen record. No other module of the package reads the environment.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 STAGES = ("ir", "passes", "lowered", "source", "plan", "log")
+"""The stages of a compilation that have a text, in their order; `docs/reading_generated_code.md` describes them."""
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,11 @@ class Config:
         dump_directory: write the stages into files here instead of printing (`CUTILE_DUMP_DIR`).
         cache_directory: where compiled kernels are kept (`CUTILE_CACHE_DIR`; None: the platform's cache folder).
         disk_cache: whether compiled kernels are kept at all (`CUTILE_DISK_CACHE=0` turns it off).
-        verify: verify the IR after every pass (`CUTILE_VERIFY=0` turns it off).
-        prove: run the target's models on each kernel that is compiled (`CUTILE_VERIFY=1` turns it on).
+        verify: verify the IR after every pass. `CUTILE_VERIFY=0` turns it off; it is on without the variable, too.
+        prove: run the target's models on each kernel that is compiled (`Backend.prove`); only with `CUTILE_VERIFY=1`.
         force_checks: check every access and every assumption in the kernel itself (`CUTILE_FORCE_CHECKS=1`).
-        interpret: run kernels as plain Python (`CUTILE_INTERPRET=1`); read once, when cutile is imported.
+        interpret: run kernels as plain Python (`CUTILE_INTERPRET=1`); read once, when cutile is imported: it is the
+            default of a context variable (`launch/target.py`).
     """
 
     dump: tuple[str, ...] = ()
@@ -40,10 +42,11 @@ class Config:
 
 
 def _flag(name: str, default: bool) -> bool:
-    text = os.environ.get(name, "").strip().lower()
+    value = os.environ.get(name, "")
+    text = value.strip().lower()
     if text in ("", "1", "0", "true", "false", "on", "off", "yes", "no"):
         return default if text == "" else text in ("1", "true", "on", "yes")
-    raise ValueError(f"{name}={text!r}: expected 0 or 1")
+    raise ValueError(f"{name}={value!r}: expected 0 or 1 (also false, off, no or true, on, yes)")
 
 
 def _path(name: str) -> Path | None:
@@ -52,9 +55,9 @@ def _path(name: str) -> Path | None:
 
 
 def usable_cores() -> int:
-    """The number of cores that this process may use, by its affinity if it has one.
+    """The number of cores that this process may use, by its CPU affinity where the system has such a thing.
 
-    `cuda_async` counts in the same way, but its function is not public.
+    `cuda_async` counts in the same way. This file is a leaf of the import graph, and imports nothing of `cuda_async`.
     """
     if hasattr(os, "sched_getaffinity"):
         return max(1, len(os.sched_getaffinity(0)))
@@ -68,8 +71,9 @@ def last_cache_bytes() -> int:
     Other cores may share it.
     """
     largest = 0
+    # The last level is the largest one. Most machines have equal caches for all cores.
     for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        with suppress(OSError):
+        with suppress(OSError):  # containers may hide these files
             text = path.read_text().strip()
             scale = {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 0)
             if scale and text[:-1].isdecimal():
@@ -81,7 +85,7 @@ def load() -> Config:
     """Read the environment.
 
     Raises:
-        ValueError: a variable holds something it cannot mean; the message names it and what it may be.
+        ValueError: a variable has an invalid value; the message names the variable and the valid values.
     """
     words = tuple(word.strip() for word in os.environ.get("CUTILE_DUMP", "").split(",") if word.strip())
     unknown_words = [word for word in words if word not in (*STAGES, "all")]

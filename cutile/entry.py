@@ -101,7 +101,7 @@ class Kernel:
             return self._renew()
         return launchable
 
-    def __call__(self, *arguments: Any, **named: Any) -> KernelOp:
+    def __call__(self, /, *arguments: Any, **named: Any) -> KernelOp:
         """Make a launch.
 
         Raises ArgumentError, ArgumentTypeError, GenericsError, LaunchError, OwnershipError.
@@ -265,7 +265,7 @@ class Kernel:
                 words += f": write {_ATTRIBUTES[name].format(kernel)}"
             raise AttributeError(words, name=name, obj=self)
 
-    def inspect(self, *arguments: Any, stage: str = "source", arch: str | None = None, **named: Any) -> str:
+    def inspect(self, /, *arguments: Any, stage: str = "source", arch: str | None = None, **named: Any) -> str:
         """The text of one stage of the compilation for these arguments.
 
         Args:
@@ -292,7 +292,7 @@ class Kernel:
         launchable, parts, generics = self._bound_arguments(launchable, arguments, named)
         return Listing(launchable.render(parts, generics, self._options, stage, arch, grid))
 
-    def explain(self, *arguments: Any, arch: str | None = None, **named: Any) -> str:
+    def explain(self, /, *arguments: Any, arch: str | None = None, **named: Any) -> str:
         """The plan for these arguments in some ten lines, and why it is not faster.
 
         Compiles, runs nothing.

@@ -55,12 +55,12 @@ class Place:
     Attributes:
         file: from the root of the repository.
         what: what to write there.
-        there: whether it is.
+        exists: whether it stands there.
     """
 
     file: str
     what: str
-    there: bool
+    exists: bool
 
 
 def keys(file: str, name: str) -> set[str]:
@@ -81,6 +81,11 @@ def family_of(name: str) -> str | None:
     if ops:
         return family_of_op(ops[0])
     return DECLARED[name].function.__module__.rpartition(".")[2] if name in DECLARED else None
+
+
+def family_or_default(name: str) -> str:
+    """The family of a name; math for a new one, as most new operations are functions of floats."""
+    return family_of(name) or "math"
 
 
 def classes(name: str) -> list[type[Op]]:
@@ -140,8 +145,8 @@ def of_backends(name: str, kind: str, ops: list[type[Op]]) -> Iterator[Place]:
         yield Place(cpu, f'a row "{row}" in `FUNCTIONS`', row in keys(cpu, "FUNCTIONS"))
         if row in formulas(cpu):
             measured = "tests/backend/cpu/test_math.py"
-            there = f'"{row}"' in (ROOT / measured).read_text(encoding="utf-8")
-            yield Place(measured, f'a row "{row}" in `ROWS`, or `ROWS_OF_TWO`: it is a formula of our own', there)
+            exists = f'"{row}"' in (ROOT / measured).read_text(encoding="utf-8")
+            yield Place(measured, f'a row "{row}" in `ROWS`, or `ROWS_OF_TWO`: it is a formula of our own', exists)
         return
     if kind == "arith":
         yield from of_arithmetic(name, [op for op in ops if family_of_op(op) == "arith"])
@@ -154,8 +159,8 @@ def of_backends(name: str, kind: str, ops: list[type[Op]]) -> Iterator[Place]:
         own = f"cutile/backend/{target}/emit/{kind}.py"
         file = own if (ROOT / own).exists() else f"cutile/backend/{target}/emit/{shared[target]}.py"
         for op in ops:
-            there = op in table or mentioned(op, f"cutile/backend/{target}") or mentioned(op, "cutile/passes")
-            yield Place(file, f"an emitter for `{op.__name__}`", there)
+            exists = op in table or mentioned(op, f"cutile/backend/{target}") or mentioned(op, "cutile/passes")
+            yield Place(file, f"an emitter for `{op.__name__}`", exists)
         if not ops:
             yield Place(file, "an emitter for the class", False)
 
@@ -168,10 +173,10 @@ def of_arithmetic(name: str, ops: list[type[Op]]) -> Iterator[Place]:
     cuda, cpu = (f"cutile/backend/{target}/intrinsics/arith.py" for target in ("cuda", "cpu"))
     rows = {*keys(cuda, "BINARY"), *keys(cuda, "UNARY")}
     for op_name, word in {op.name: op.__name__ for op in ops}.items() or [(name, "")]:
-        there = op_name in rows or has_emitter(word, "cutile/backend/cuda/emit/tiles.py")
-        yield Place(cuda, f'a row "{op_name}" in `UNARY` or `BINARY`', there)
-        there = op_name in RESERVED or has_emitter(word, "cutile/backend/cpu/emit/elementwise.py")
-        yield Place(cpu, f"an intrinsic `{op_name}`, in `__all__` too", there)
+        exists = op_name in rows or has_emitter(word, "cutile/backend/cuda/emit/tiles.py")
+        yield Place(cuda, f'a row "{op_name}" in `UNARY` or `BINARY`', exists)
+        exists = op_name in RESERVED or has_emitter(word, "cutile/backend/cpu/emit/elementwise.py")
+        yield Place(cpu, f"an intrinsic `{op_name}`, in `__all__` too", exists)
 
 
 def has_emitter(word: str, file: str) -> bool:
@@ -212,14 +217,15 @@ def lacking(name: str, kind: str) -> list[str]:
 def places_of_dtype(name: str) -> Iterator[Place]:
     """Everything that an element type needs, in the order of writing it; last what products of it need."""
     dtype = BY_NAME.get(name)
+    class_name = "bool_" if name == "bool" else name  # `bool` is Python's
     leaf, codes, products = "cutile/dtypes.py", "cutile/host/foreign.py", "cutile/ops/matmul.py"
-    yield Place(leaf, "a class, with bits, kind, NumPy's type and the format of a float", hasattr(dtypes, name))
+    yield Place(leaf, "a class, with bits, kind, NumPy's type and the format of a float", hasattr(dtypes, class_name))
     yield Place(leaf, "its place in `DTYPES` or `STORAGE_DTYPES`", dtype is not None)
-    yield Place("cutile/__init__.py", "the import, and the name in `__all__`", name in dir(ct))
+    yield Place("cutile/__init__.py", "the import, and the name in `__all__`", class_name in dir(ct))
     exchanged = dtype is not None and (dtype.kind in _CODES or name in _FLOATS or name in NOT_EXCHANGED)
     yield Place(codes, "a row in `_FLOATS`, if DLPack has a code for it", exchanged)
     page = (ROOT / "docs/element_types.md").read_text(encoding="utf-8")
-    yield Place("docs/element_types.md", "a row in the table", f"`{name}`" in page)
+    yield Place("docs/element_types.md", "a row in the table", f"`{class_name}`" in page)
     multiplies = dtype is not None and dtype in (*ACCUMULATORS, *SCALED, *SCALES)
     multiplies = multiplies or (dtype is not None and name in NOT_MULTIPLIED)
     yield Place(products, "a row in `ACCUMULATORS`, if products take it", multiplies)
@@ -239,11 +245,11 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--family", default=None, help="the file it belongs to; math where nothing says so")
     options = parser.parse_args(words)
     name: str = options.name
-    family = options.family or family_of(name) or "math"
+    family = options.family or family_or_default(name)
     needed = list(places_of_dtype(name) if options.dtype else places(name, family, options.composition))
-    missing = [place for place in needed if not place.there]
+    missing = [place for place in needed if not place.exists]
     for place in needed:
-        print(f"{'  ok     ' if place.there else '  MISSING'} {place.file}: {place.what}")
+        print(f"{'  ok     ' if place.exists else '  MISSING'} {place.file}: {place.what}")
     print(f"ct.{name}: {len(missing)} of {len(needed)} places missing" if missing else "nothing is missing")
     return bool(missing)
 

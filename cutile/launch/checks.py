@@ -14,14 +14,19 @@ import ast
 import operator
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from cuda_async import Use
 from cutile.compile.driver import Compiled
 from cutile.errors import ArgumentError, LaunchError, as_text
 from cutile.frontend.signature import Signature
 from cutile.launch.arguments import Checked
 from cutile.launch.fastpath import define
-from cutile.launch.views import Grid, TiledView
+from cutile.launch.views import Grid, PointingView, TiledView, View
+
+if TYPE_CHECKING:
+    from cuda_async import Storage
+    from cutile.frontend.parameters import Parameter
 
 
 def refuse_disagreement(signature: Signature, checked: Sequence[Any]) -> None:
@@ -119,6 +124,48 @@ def check_grid(kernel: str, grid: object) -> Grid:
             f"{kernel}: the grid {as_text((x, y, z))} has {as_text(x * y * z)} tile blocks, more than 2**31 - 1"
         )
     return x, y, z
+
+
+def kernel_uses(parameters: Sequence[Parameter], checked: Sequence[Checked]) -> list[Use]:
+    """The bytes that a launch reads and writes, by argument."""
+    uses: list[Use] = []
+    for parameter, argument in zip(parameters, checked, strict=True):
+        name = parameter.title
+        if isinstance(argument, View | TiledView):
+            uses.append(Use(name, argument.storage, argument.writes, *argument.byte_range))
+        if isinstance(argument, PointingView):
+            pointed = enumerate(argument.others)
+            uses += [Use(f"{name}[{i}]", x.storage, argument.others_written, *x.byte_range) for i, x in pointed]
+    return uses
+
+
+def _overlap(a: Use, b: Use) -> bool:
+    """Whether two uses have a byte in common.
+
+    Addresses are compared: each import of another library's tensor has a storage of its own.
+    """
+    assert a.stop is not None
+    assert b.stop is not None
+    first, second = cast("Storage", a.storage), cast("Storage", b.storage)
+    if first is not second and (first.device is not second.device or first.without_memory or second.without_memory):
+        return False
+    start, stop = first.address + a.start, first.address + a.stop
+    return max(start, second.address + b.start) < min(stop, second.address + b.stop)
+
+
+def refuse_overlaps(kernel: str, uses: Sequence[Use]) -> None:
+    """Refuse arguments that overlap in memory where the kernel writes one of them.
+
+    Raises:
+        ArgumentError: names both arguments.
+    """
+    for position, use in enumerate(uses):
+        for other in uses[:position]:
+            if (use.write or other.write) and _overlap(other, use):
+                raise ArgumentError(
+                    f"{kernel}: arguments {other.argument!r} and {use.argument!r} share memory, and the kernel writes "
+                    "it; pass a copy (dup()) for one of the two"
+                )
 
 
 Condition = Callable[[Sequence[Checked], Grid], bool]

@@ -35,8 +35,9 @@ def place_of(variable: DeviceVariable, stream: Stream) -> Storage:
         places = _places.setdefault(variable, {})
         storage = places.get(stream.device)
         if storage is None:
-            # Each replay repeats a capture's operations, and would set the variable back: use the stream outside of it.
-            home = stream if stream.recorder is None else stream.recorder.home
+            # A stream of its own. On `stream` a capture would record the fill, and each replay set the variable back;
+            # and behind failed work the CPU would leave the fill out, and the initial value would be lost.
+            home = stream.device.new_stream()
             storage = Storage.allocate(home, variable.dtype.bits // 8)
             fill_variable(storage, home, variable, variable.initial)
             places[stream.device] = storage  # last: memory that could not be filled is not kept

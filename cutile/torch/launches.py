@@ -25,8 +25,7 @@ from cutile.errors import ArgumentError, ArgumentTypeError
 from cutile.frontend.parameters import Parameter
 from cutile.host.exchange import from_foreign
 from cutile.launch.arguments import EVERY_FLOAT, check_argument, plain_scalar, raw_scalar, without_elements
-from cutile.launch.bound import kernel_uses, refuse_shared
-from cutile.launch.checks import check_grid
+from cutile.launch.checks import check_grid, kernel_uses, refuse_overlaps
 from cutile.launch.compiled_kernel import CompiledKernel
 from cutile.launch.fastpath import ViewUse
 from cutile.launch.launchable import Launchable
@@ -413,7 +412,7 @@ def _checked_launch(
                     f"{view.strides}); write to a tensor of its own, such as torch.empty({view.shape})"
                 ) from None
         checked.append(launchable.check(position, argument))
-    refuse_shared(name, kernel_uses(launchable.kernel.signature.names, checked))
+    refuse_overlaps(name, kernel_uses(parameters, checked))
     plan = launchable.plan(checked, launchable.kernel.generics(None, dict(generics)), options)
     blocks = launchable.grid(checked, grid)
     compiled: CompiledKernel | None = plan.memo.get(place.device)

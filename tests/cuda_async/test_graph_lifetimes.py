@@ -8,6 +8,7 @@ graph uses; every other one leaves what the same program leaves that runs step b
 from __future__ import annotations
 
 import gc
+import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -268,3 +269,40 @@ def test_a_graph_goes_ahead_of_the_modules_that_it_uses(records: bool) -> None:
         else:
             value(1).sync_on(stream)
     assert order[:2] == ["graph", "modules"]
+
+
+class Code:
+    """Stands for loaded code."""
+
+
+class HoldsCode(DeviceOp[None]):
+    """Holds code as a launch does, and has no reference to it afterwards."""
+
+    graph_node = True
+
+    def __init__(self, code: Code) -> None:
+        self._codes = [code]
+        super().__init__()
+
+    def execute(self, context: ExecutionContext) -> None:
+        context.hold_code(self._codes.pop())
+
+
+@pytest.mark.parametrize("scope", [False, True])
+def test_a_graph_keeps_the_code_of_its_launches(scope: bool) -> None:
+    """An operation may be compiled again meanwhile: then only the graph runs the old code."""
+    with Device.from_driver(SimDriver(3)) as device:
+        stream, code = device.new_stream(), Code()
+        seen = weakref.ref(code)
+        ops = [HoldsCode(code)]
+        del code
+        op = ops.pop
+        graph = CudaGraph.scope(stream, lambda scope: scope.record(op())) if scope else op().graph_on(stream)
+        gc.collect()
+        assert seen() is not None
+        graph.launch().sync_on(stream)
+        graph.close()
+        del graph
+        stream.synchronize()
+        gc.collect()
+        assert seen() is None

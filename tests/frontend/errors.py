@@ -182,6 +182,8 @@ BODIES: dict[str, str] = {
     "atomic_max_of_floats": "ct.atomic_max(y, 0, 1.0)",
     "atomic_into_a_tensor": "ct.atomic_add(x, 0, 1.0)",
     "assumption_that_a_constant_breaks": "t = ct.constant(ct.assume_bounds(9, 0, 3), (8,), i32)",
+    "assumption_that_a_constant_is_below": "t = ct.constant(ct.assume_bounds_lower(3, 5), (8,), i32)",
+    "assumption_that_a_constant_is_above": "t = ct.constant(ct.assume_bounds_upper(7, 5), (8,), i32)",
     "divisor_of_a_constant_below_one": "t = ct.constant(ct.assume_div_by(8, -2), (8,), i32)",
     "divisor_that_a_constant_has_not": "t = ct.constant(ct.assume_div_by(7, 2), (8,), i32)",
     "atomic_cas_dtypes": "ct.atomic_cas(y, 0, n, 1.0)",

@@ -1,4 +1,4 @@
-"""JAX, whose arrays are immutable, and Numba's device arrays, which say where they are by the array interface."""
+"""JAX's immutable arrays; Numba's device arrays, which have `__cuda_array_interface__` and no DLPack."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 
 import cutile as ct
 from cuda_async import Device, OwnershipError
+from cuda_async.foreign import LEGACY_STREAM
+from cuda_async.unsafe import async_on
 from cutile import api, f32
 
 
@@ -21,11 +23,14 @@ def saxpy(y: ct.Mut, a: ct.f32, x: ct.Tensor):
 
 
 class JaxArray:
-    """An array with the methods of JAX's, keyword-only as there, and on the CPU refusing what JAX refuses."""
+    """A CPU array with the DLPack methods of JAX's arrays.
 
-    def __init__(self, array: Any, asked: list[dict[str, Any]]) -> None:
+    Their arguments are keyword-only, and a stream is refused.
+    """
+
+    def __init__(self, array: Any, requests: list[dict[str, Any]]) -> None:
         self._array = array
-        self._asked = asked
+        self._requests = requests
 
     def __dlpack__(
         self,
@@ -37,14 +42,14 @@ class JaxArray:
     ) -> Any:
         if stream is not None:
             raise ValueError("stream must be None for CPU")
-        self._asked.append({"max_version": max_version, "dl_device": dl_device, "copy": copy})
+        self._requests.append({"max_version": max_version, "dl_device": dl_device, "copy": copy})
         return self._array.__dlpack__(max_version=max_version)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return 1, 0
 
 
-JaxArray.__module__ = "jaxlib._jax"
+JaxArray.__module__ = "jaxlib._jax"  # `cutile.host.foreign` knows a library by this name
 
 
 def test_arrays_of_jaxs_form_are_read_and_never_written(host: Device) -> None:
@@ -53,6 +58,7 @@ def test_arrays_of_jaxs_form_are_read_and_never_written(host: Device) -> None:
     array: Any = JaxArray(values, requests)
     x = api.from_dlpack(array)
     assert x.device_pointer() == values.ctypes.data
+    # One request, for a versioned capsule: it can say that the array is read-only.
     assert requests == [{"max_version": (1, 0), "dl_device": None, "copy": None}]
     y = api.ones((12,), f32).sync()
     saxpy(y.mut.partition((4,)), 2.0, array).sync()  # straight into a kernel
@@ -86,22 +92,38 @@ def test_jax_itself(host: Device) -> None:
 
 
 class NumbaArray:
-    """A device array as Numba's, on whatever stream."""
+    """The part of Numba's device array that names its stream."""
 
     def __init__(self, stream: int | None) -> None:
         self.__cuda_array_interface__ = {"stream": stream}
 
 
-NumbaArray.__module__ = "numba.cuda.cudadrv.devicearray"
+NumbaArray.__module__ = "numba.cuda.cudadrv.devicearray"  # as above
 
 
-@pytest.mark.parametrize(("said", "meant"), [(None, 1), (7, 7)])
-def test_numbas_default_stream_is_waited_for_too(host: Device, said: int | None, meant: int) -> None:
+@pytest.mark.parametrize(("interface_stream", "lender_stream"), [(None, LEGACY_STREAM), (7, 7)])
+def test_numbas_default_stream_is_waited_for_too(
+    host: Device, interface_stream: int | None, lender_stream: int
+) -> None:
     from cutile.host.foreign import _lender  # pyright: ignore[reportPrivateUsage]
 
-    ask = _lender(NumbaArray(said), host)
-    assert ask is not None
-    assert ask() == meant
+    lender = _lender(NumbaArray(interface_stream), host)
+    assert lender is not None
+    assert lender() == lender_stream
+
+
+SLOW_ROUNDS = 20_000
+"""Rounds of a loop of dependent operations: 10 us at the least, at 2 GHz and a cycle each. Meanwhile the host enqueues
+work that would overtake the loop if nothing ordered them."""
+
+
+@ct.entry
+def spin(y: ct.Mut, rounds: ct.i32):
+    """Take time."""
+    t = y.load()
+    for _ in range(rounds):
+        t = t * 0.5 + 1.0
+    y.store(t)
 
 
 @pytest.mark.gpu
@@ -109,25 +131,39 @@ def test_numbas_default_stream_is_waited_for_too(host: Device, said: int | None,
 def test_numbas_device_arrays(own_stream: bool) -> None:
     cuda: Any = pytest.importorskip("numba.cuda")
 
-    def slow(y: Any, rounds: Any) -> None:
+    def slow(values: Any, rounds: Any, factor: Any) -> None:
         i = cuda.grid(1)
-        if i < y.size:
+        if i < values.size:
             for _ in range(rounds):
-                y[i] = y[i] * 0.5 + 1.0  # towards 2
-            y[i] = i
+                values[i] = values[i] * 0.5 + 1.0  # towards 2
+            values[i] = factor * i
 
     kernel = cuda.jit(slow)
     stream = cuda.stream() if own_stream else 0
-    blocks, threads = 128, 128  # of fewer blocks Numba warns
+    blocks, threads = 128, 128  # Numba warns about launches of fewer blocks
     count = blocks * threads
     x = cuda.to_device(np.zeros(count, np.float32), stream=stream)
     y = cuda.to_device(np.ones(count, np.float32), stream=stream)
-    with Device(0):
-        for _ in range(5):  # theirs, ours, theirs: each reads what the one before wrote
-            kernel[blocks, threads, stream](x, 20_000)
-            saxpy(api.partition(y, (1024,)), 2.0, x).sync()
-            kernel[blocks, threads, stream](x, 1)
-        np.testing.assert_array_equal(y.copy_to_host(stream=stream), 1 + 10 * np.arange(count, dtype=np.float32))
+    with Device(0) as device:
+        own = device.new_stream()
+        z = api.zeros((1024,), f32).sync()
+
+        def late_saxpy(rounds: int) -> Any:
+            def read_x(_: Any) -> Any:
+                return saxpy(api.partition(y, (1024,)), 2.0, x)
+
+            return spin(z.mut.partition((1024,)), rounds).then(read_x)
+
+        kernel[blocks, threads, stream](x, 0, 0)  # all is compiled before anything may overtake
+        late_saxpy(1).sync_on(own)
+        for their_rounds, our_rounds in [(SLOW_ROUNDS, 1), (1, SLOW_ROUNDS)] * 3:
+            # Numba's kernel writes x, ours reads it, Numba's next one overwrites it. The host waits for none of them.
+            # Our stream waits for Numba's slow kernel, or Numba's stream for our slow one.
+            kernel[blocks, threads, stream](x, their_rounds, 1)
+            async_on(late_saxpy(our_rounds), own)
+            kernel[blocks, threads, stream](x, 0, -100)
+            own.synchronize()
+        np.testing.assert_array_equal(y.copy_to_host(stream=stream), 1 + 12 * np.arange(count, dtype=np.float32))
         ours = api.arange(count, f32).sync()
         seen = cuda.as_cuda_array(ours)
         assert seen.shape == (count,)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 import cutile as ct
-from cuda_async import Device, OwnershipError
+from cuda_async import Device, OwnershipError, Stream, value
+from cuda_async.core.order import holds
+from cutile.backend.cpu.load import CpuKernel
+from cutile.backend.reference.backend import ReferenceKernel
 from cutile.errors import ArgumentError, LaunchError
 from cutile.host import api
 from tests.support.kernels import kernel
@@ -206,7 +212,7 @@ def test_tiles_with_names_are_refused_by_set(device: Device) -> None:
     stream = device.new_stream()
     x, y = api.ones((6,)).sync_on(stream), api.zeros((6,)).sync_on(stream)
     bound = AXPY(y.mut.partition((2,)), 1.0, x).bind(stream)
-    with pytest.raises(ArgumentError, match=r"tiles of B, .*; cut it as the one bound: \.partition\(\(2,\)\)"):
+    with pytest.raises(ArgumentError, match=r"tiles of B, .*; cut it like the bound partition: \.partition\(\(2,\)\)"):
         bound.set(y=y.mut.partition(("B",)))
     bound()
     assert set(y.to_numpy().sync_on(stream).tolist()) == {1.0}
@@ -220,3 +226,162 @@ def test_a_bound_launch_of_no_elements_does_nothing(device: Device) -> None:
     bound.set(a=2.0, y=y.mut.partition((2,)))
     bound()
     stream.synchronize()
+    assert not in_use(y)
+
+
+def test_a_refused_call_leaves_no_use_behind(device: Device) -> None:
+    """The memory ahead of the refused argument is not in use by work that was never enqueued."""
+    stream = device.new_stream()
+    y, x, z = (api.ones((8,)).sync_on(stream) for _ in range(3))
+    text = "def two(y: Mut, x: Tensor, z: Mut):\n    y.store(ct.load_tile_like(x, y))\n    z.store(y.load())\n"
+    bound = kernel(text)(y.mut.partition((8,)), x, z.mut.partition((8,))).bind(stream)
+    bound()
+    op = AXPY(z.mut.partition((8,)), 1.0, x)
+    for _ in range(3):
+        with pytest.raises(OwnershipError, match="'z'"):
+            bound()
+    stream.synchronize()
+    assert not any(in_use(tensor) for tensor in (y, x, z))
+    op.discard()
+    bound()
+    stream.synchronize()
+
+
+def in_use(tensor: ct.Tensor) -> bool:
+    return tensor.storage._allocation.in_use()  # pyright: ignore[reportPrivateUsage]
+
+
+# -- work that binding enqueues --------------------------------------------------------------------
+
+
+def test_preparing_a_launch_is_a_submission(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GPU code may get a workspace, which is filled on the stream: no other thread may submit in between."""
+    stream, held = device.new_stream(), list[bool]()
+
+    def noting(loaded: type[Any]) -> Callable[..., Any]:
+        prepare = loaded.prepare
+
+        def noted(self: Any, grid: Any, arguments: Any, on: Any) -> Any:
+            held.append(holds(stream))
+            prepared = prepare(self, grid, arguments, on)
+            change = prepared.set
+
+            def noted_change(*arguments: Any) -> None:
+                held.append(holds(stream))
+                change(*arguments)
+
+            prepared.set = noted_change
+            return prepared
+
+        return noted
+
+    for loaded in (CpuKernel, ReferenceKernel):
+        monkeypatch.setattr(loaded, "prepare", noting(loaded))
+    x, y = api.ones((8,)).sync_on(stream), api.zeros((8,)).sync_on(stream)
+    bound = AXPY(y.mut.partition((8,)), 1.0, x).bind(stream)
+    bound.set(a=2.0, x=api.ones((8,)).sync_on(stream))
+    assert len(held) >= 3
+    assert all(held)
+    assert not holds(stream)
+
+
+def counting() -> Any:
+    """A kernel with a variable that no device has yet."""
+    text = "def count(y: Mut):\n    before, _ = start.atomic_add(1)\n    y.store(ct.broadcast(before, y.shape))\n"
+    return kernel(text, start=ct.Global(ct.i32, 1234))
+
+
+MakeOp = Callable[[], Any]
+
+
+def bound_alone(stream: Stream, failing: MakeOp, op: MakeOp) -> None:
+    del failing
+    op().bind(stream)()
+
+
+def bound_behind_a_failure(stream: Stream, failing: MakeOp, op: MakeOp) -> None:
+    failing().bind(stream)()
+    bound = op().bind(stream)
+    with pytest.raises(ct.KernelAssertionError):
+        stream.synchronize()
+    bound()
+
+
+def bound_in_the_run_of_a_failure(stream: Stream, failing: MakeOp, op: MakeOp) -> None:
+    bound: list[Any] = []
+
+    def bind(_: Any) -> Any:
+        return value(bound.append(op().bind(stream)))
+
+    with pytest.raises(ct.KernelAssertionError):
+        failing().then(bind).sync_on(stream)
+    bound[0]()
+
+
+def launched_in_the_run_of_a_failure(stream: Stream, failing: MakeOp, op: MakeOp) -> None:
+    def follow(_: Any) -> Any:
+        return op()
+
+    with pytest.raises(ct.KernelAssertionError):
+        failing().then(follow).sync_on(stream)
+    op().sync_on(stream)
+
+
+def captured_behind_a_failure(stream: Stream, failing: MakeOp, op: MakeOp) -> None:
+    failing().bind(stream)()
+    with op().graph_on(stream) as graph:
+        with pytest.raises(ct.KernelAssertionError):
+            stream.synchronize()
+        graph.launch().sync_on(stream)
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        bound_alone,
+        bound_behind_a_failure,
+        bound_in_the_run_of_a_failure,
+        launched_in_the_run_of_a_failure,
+        captured_behind_a_failure,
+    ],
+)
+@pytest.mark.parametrize("device", ["sim", "host"], indirect=True)
+def test_a_variable_has_its_initial_value_whatever_failed_before(device: Device, way: Callable[..., None]) -> None:
+    stream = device.new_stream()
+    z, count, results = api.zeros((4,)).sync_on(stream), counting(), list[ct.Tensor]()
+    ready = [api.zeros((1,), ct.i32).sync_on(stream) for _ in range(2)]
+
+    def counted() -> Any:
+        results.append(ready.pop())
+        return count(results[-1].mut.partition((1,)))
+
+    way(stream, lambda: CHECKED(z.mut.partition((4,)), 100.0), counted)
+    assert results[-1].to_numpy().sync_on(stream).tolist() == [1234]
+
+
+# -- lifetimes -------------------------------------------------------------------------------------
+
+
+def code_of(launched: Any) -> weakref.ref[Any]:
+    """The loaded code of a bound launch or of a kernel's launches so far."""
+    return weakref.ref(launched._compiled.loaded)
+
+
+@pytest.mark.parametrize("in_cycle", [False, True])
+def test_code_stays_loaded_until_its_launches_have_finished(device: Device, in_cycle: bool) -> None:
+    stream = device.new_stream()
+
+    def launched() -> weakref.ref[Any]:
+        y = api.zeros((4,)).sync_on(stream)
+        bound = kernel("def two(y: Mut):\n    y.store(y.load() + 2)\n")(y.mut.partition((4,))).bind(stream)
+        bound()
+        if in_cycle:
+            bound.itself = bound  # pyright: ignore[reportAttributeAccessIssue]
+        return code_of(bound)
+
+    code = launched()
+    gc.collect()
+    assert code() is not None
+    stream.synchronize()
+    gc.collect()
+    assert code() is None

@@ -206,6 +206,30 @@ def test_a_bound_launch_stays_as_it_was_where_another_kernel_is_not_made_ready(
     assert backend.launched == [8, 3]
 
 
+def test_a_bound_launch_mixes_no_values_of_an_outer_name(backend: Dividing, stream: Stream) -> None:
+    """It keeps the values that it was bound with, also in variants; a variant that it lacks is refused."""
+    function = define(SUMS.replace("y.store(acc)", "y.store(acc * FACTOR)"), FACTOR=1)
+    y, x = operands(stream, 1, 7)
+    _, shorter = operands(stream, 1, 4)
+    _, shortest = operands(stream, 1, 1)
+    bound = ct.entry(function)(y.mut.partition((4,)), x).bind(stream)
+    bound.set(x=shorter)
+    function.__globals__["FACTOR"] = 3
+    for argument in (shorter, x, shortest):
+        bound.set(x=argument)
+        bound()
+        check(y, argument, stream)
+    _, longest = operands(stream, 2, 5)
+    double = api.zeros((8,), f32).sync_on(stream)
+    wide = ct.entry(function)(double.mut.partition((4,)), longest).bind(stream)
+    function.__globals__["FACTOR"] = 4
+    _, other = operands(stream, 2, 3)
+    with pytest.raises(ct.LaunchError, match="an outer name of the kernel has another value than when it was bound"):
+        wide.set(x=other)
+    wide()
+    np.testing.assert_array_equal(double.to_numpy().sync_on(stream), np.arange(8.0) * longest.shape[1] * 3)
+
+
 def test_a_graph_records_it(backend: Dividing, stream: Stream) -> None:
     y, x = operands(stream, 4, 9)
     sums = kernel(SUMS)

@@ -225,8 +225,8 @@ class CpuKernel:
         facts = executable.facts
         self._parameters = executable.parameters
         self._to_convert = [at for at, each in enumerate(self._parameters) if _is_converted(each)]
-        self._coarse = tuple(int(factor) for factor in facts["coarse"])
-        self._joined = int(facts["joined"])
+        self._max_joined_along = tuple(int(factor) for factor in facts["max_joined_along"])
+        self._max_joined = int(facts["max_joined"])
         signature, sizes = facts["signature"], [int(size) for size in facts["scratch"]]
         _, self._scratch_bytes = scratch_offsets(sizes)
         members = packed_members(signature, len(self._parameters), len(sizes))
@@ -280,9 +280,9 @@ class CpuKernel:
 
         The most that the code allows, fewer where workers would idle.
         """
-        joins, left = [1, 1, 1], self._joined
+        joins, left = [1, 1, 1], self._max_joined
         for axis in (2, 1, 0):  # the last axis first: its tiles are neighbours in memory
-            joins[axis] = min(self._coarse[axis], grid[axis], left)
+            joins[axis] = min(self._max_joined_along[axis], grid[axis], left)
             left //= joins[axis]
         while max(joins) > 1 and math.prod(map(_ceil, grid, joins)) < 2 * self._workers:
             widest = joins.index(max(joins))

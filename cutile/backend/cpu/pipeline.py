@@ -62,10 +62,11 @@ def lower_function(function: Function) -> Function:
     scope.builder.add(For(start=first, stop=last, step=one, carried=(), body=loop))
     lowering.body.operations[:0] = lowering.scratch
     facts = {
-        "coarse": lowering.axes.max_joined_along,
-        "joined": lowering.axes.max_joined,
+        "max_joined_along": lowering.axes.max_joined_along,
+        "max_joined": lowering.axes.max_joined,
         "refusals": tuple(f"{'xyz'[axis]}: {why}" for axis, why in lowering.axes.refusals.items() if why),
         "plans": tuple(lowering.plans),
+        "refused_plans": tuple(lowering.refused_plans),
         "noalias": not lowering.aliases.exposed and not function.facts.get("unsafe", False),
     }
     return Function(function.name, lowering.body, function.source, function.file, STAGE, facts)

@@ -14,16 +14,25 @@ from cutile.ops.bound import AssumeBounds, AssumeDivisible, AssumeSame
 
 @operation
 def assume_bounds(frame: Frame, x: Any, lower: Any = None, upper: Any = None) -> Any:
-    least = None if lower is None else constant_int(frame, lower, "assume_bounds: the lower bound")
-    most = None if upper is None else constant_int(frame, upper, "assume_bounds: the upper bound")
+    return _assume_bounds(frame, "assume_bounds", x, lower, upper)
+
+
+def _assume_bounds(frame: Frame, name: str, x: Any, lower: Any, upper: Any) -> Any:
+    """Assume bounds, of which either may be None; errors have the name of the function that was called."""
+    least = None if lower is None else constant_int(frame, lower, f"{name}: the lower bound")
+    most = None if upper is None else constant_int(frame, upper, f"{name}: the upper bound")
     if isinstance(x, int):
-        if (least is not None and x < least) or (most is not None and x > most):
-            frame.type_error(
-                f"assume_bounds: the constant {x} is not between {least} and {most}",
-                remedy="Assumptions must hold; a constant needs none.",
-            )
+        for bound, is_beyond, words in (
+            (least, least is not None and x < least, "at least"),
+            (most, most is not None and x > most, "at most"),
+        ):
+            if is_beyond:
+                frame.type_error(
+                    f"{name}: the constant {x} is not {words} {bound}",
+                    remedy="Assumptions must hold; a constant needs none.",
+                )
         return x
-    result = frame.emit(AssumeBounds(x=tile_of(frame, x, "assume_bounds"), lower=least, upper=most))
+    result = frame.emit(AssumeBounds(x=tile_of(frame, x, name), lower=least, upper=most))
     if not is_whole(frame, x):
         return of_weak(frame, result, x)
     known = interval_of(frame, x)
@@ -33,12 +42,12 @@ def assume_bounds(frame: Frame, x: Any, lower: Any = None, upper: Any = None) ->
 
 @operation
 def assume_bounds_lower(frame: Frame, x: Any, lower: Any) -> Any:
-    return assume_bounds(frame, x, lower, None)
+    return _assume_bounds(frame, "assume_bounds_lower", x, lower, None)
 
 
 @operation
 def assume_bounds_upper(frame: Frame, x: Any, upper: Any) -> Any:
-    return assume_bounds(frame, x, None, upper)
+    return _assume_bounds(frame, "assume_bounds_upper", x, None, upper)
 
 
 @operation

@@ -38,7 +38,7 @@ def _loaded(name: str, source_type: str, result_type: str, operands: int) -> Any
     facts = {
         "signature": (f"{result_type}*", *[f"{source_type}*"] * operands, "i64", "i64", "i64", "i64", "i64", "i64"),
         "scratch": (), "blas": False, "functions": (), "prints": (), "asserts": (), "noalias": True,
-        "coarse": (1, 1, 1), "joined": 1,
+        "max_joined_along": (1, 1, 1), "max_joined": 1,
     }  # fmt: skip
     parameters = (
         *(Parameter(name, "pointer", at, 0, u64) for at, name in enumerate(("y", *names))),

@@ -114,13 +114,15 @@ def test_the_version_names_the_toolchain() -> None:
     assert re.fullmatch(r"numba 0[\w.]+, llvmlite 0[\w.]+", BACKEND.version())
 
 
-def loaded(coarse: tuple[int, int, int], joined: int, units: int) -> CpuKernel:
+def loaded(along: tuple[int, int, int], joined: int, units: int) -> CpuKernel:
     executable = built()
-    return CpuKernel(replace(executable, facts={**executable.facts, "coarse": coarse, "joined": joined}), units)
+    return CpuKernel(
+        replace(executable, facts={**executable.facts, "max_joined_along": along, "max_joined": joined}), units
+    )
 
 
 @pytest.mark.parametrize(
-    ("coarse", "joined", "grid", "units", "expected"),
+    ("along", "joined", "grid", "units", "expected"),
     [
         ((64, 1, 1), 64, (100000, 1, 1), 2, (64, 1, 1)),
         ((64, 64, 1), 64, (100000, 16, 1), 2, (4, 16, 1)),  # the last axis first
@@ -130,9 +132,9 @@ def loaded(coarse: tuple[int, int, int], joined: int, units: int) -> CpuKernel:
     ],
 )
 def test_how_many_blocks_are_joined(
-    coarse: tuple[int, int, int], joined: int, grid: tuple[int, int, int], units: int, expected: tuple[int, int, int]
+    along: tuple[int, int, int], joined: int, grid: tuple[int, int, int], units: int, expected: tuple[int, int, int]
 ) -> None:
-    assert loaded(coarse, joined, units).joins(grid) == expected
+    assert loaded(along, joined, units).joins(grid) == expected
 
 
 class Recorder:

@@ -263,3 +263,55 @@ def test_quotients_by_what_a_loop_keeps() -> None:
         np.testing.assert_array_equal(y, expected)
         numbers = ~np.isnan(y)
         np.testing.assert_array_equal(np.signbit(y[numbers]), np.signbit(expected[numbers]))
+
+
+DIVIDE = kernel("def k(y: Mut, x: Tensor, s: f32):\n    y.store(ct.load_tile_like(x, y) / s)\n")
+
+
+def divided(numerators: Array, divisor: float) -> None:
+    """Compare quotients by a divisor, bit by bit, with NumPy's."""
+    y = np.empty_like(numerators)
+    launch(DIVIDE, (y, (1 << 16,)), numerators, divisor, backend="cpu")
+    np.testing.assert_array_equal(y.view("u4"), (numerators / np.float32(divisor)).view("u4"))
+
+
+def near_ties(divisor: float, rng: np.random.Generator) -> Array:
+    """Numerators whose quotients are halfway between two f32, and their neighbours: in all binades, and both signs."""
+    exponents = rng.integers(-150, 127, 4000)
+    # A normal midpoint has 25 bits, and 2**-150 is half of the smallest subnormal.
+    bits = np.clip(exponents + 150, 1, 25)
+    midpoints = np.ldexp(2.0 * rng.integers(0, 1 << (bits - 1)) + 1, np.maximum(exponents - 25, -150))
+    with np.errstate(over="ignore"):
+        nearest = (midpoints * np.float64(np.float32(divisor)) * rng.choice([-1, 1], 4000)).astype("f4")
+    numbers = nearest[np.isfinite(nearest)].view("u4")
+    return np.concatenate([numbers, numbers + 1, np.maximum(numbers, 1) - 1]).view("f4")
+
+
+TIED = [3.0, 49.0, 98.0, 255.0, 0.375, 3 * 2.0**-40, 1.5 * 2.0**100, 16777215.0, 1.9999999, 3 * 2.0**-149]
+
+
+@pytest.mark.parametrize("divisor", TIED)
+def test_quotients_of_subnormal_numbers(divisor: float) -> None:
+    """All subnormal numerators: some quotients are halfway between two subnormal numbers."""
+    divided(np.arange(1 << 23, dtype="u4").view("f4"), divisor)
+
+
+def test_quotients_near_ties() -> None:
+    rng = np.random.default_rng(7)
+    drawn = np.ldexp(rng.uniform(1, 2, 60), rng.integers(-149, 127, 60)).astype("f4")
+    with np.errstate(over="ignore"):
+        for divisor in [*TIED, *drawn.tolist()]:
+            divided(near_ties(divisor, rng), divisor)
+
+
+def test_a_tie_of_a_constant_divisor() -> None:
+    """k * 49 * 2**-149 / 98 is k half units of the smallest subnormal number."""
+    x = np.arange(0, 49 * 4096, 49, dtype="u4").view("f4")
+    y = np.empty_like(x)
+    launch(
+        kernel("def k(y: Mut, x: Tensor):\n    y.store(ct.load_tile_like(x, y) / 98.0)\n"),
+        (y, (128,)),
+        x,
+        backend="cpu",
+    )
+    np.testing.assert_array_equal(y.view("u4"), (x / np.float32(98)).view("u4"))

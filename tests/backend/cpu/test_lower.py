@@ -106,7 +106,8 @@ def test_reads_are_checked_only_at_the_edge() -> None:
 
 
 def plan(text: str, types: dict[str, Type], **generics: int) -> str:
-    (only,) = lowered(text, types, **generics).facts["plans"]
+    facts = lowered(text, types, **generics).facts
+    (only,) = (*facts["plans"], *facts["refused_plans"])
     return only.partition(": ")[2]
 
 

@@ -15,6 +15,15 @@ def saxpy(y: Mut, a: f32, x: Tensor, *, K: Const = 3):
     y.store(x.partition((4,)).inside("0"))  # error
 
 
+@ct.entry(unsafe=True)
+def assumed(p: ct.Ptr[f32], n: ct.i32):
+    ct.assume_div_by(p, 16)
+    ct.assume_bounds(n, 0, 3)
+    ct.assume_bounds(p, 0, 3)  # error: addresses have no bounds
+    ct.assume_bounds_lower(p, 0)  # error
+    ct.assume_bounds_upper(p, 3)  # error
+
+
 @ct.entry
 def total(y: SharedMut, x: Tensor):
     y.store(1.0)  # error

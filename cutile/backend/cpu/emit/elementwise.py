@@ -142,8 +142,7 @@ def _truncating(signed: str, unsigned: str) -> Expression:
 
 
 def _times_reciprocal(printer: Printer, op: TimesReciprocal) -> Text:
-    product = infix(call(printer, "f64", printer.operand(op.x)), "*", printer.operand(op.reciprocal), PRODUCT)
-    return call(printer, "f32", product)
+    return call(printer, "quotient", printer.operand(op.x), printer.operand(op.reciprocal))
 
 
 def _fma(printer: Printer, op: Fma) -> Text:

@@ -23,6 +23,7 @@ from cutile.backend.cpu.emit._text import (
     element_type,
     machine_type,
 )
+from cutile.backend.cpu.lowering.blocking import schedule_words
 from cutile.backend.cpu.stage import INDEX, GridSize, ReadInside, Scratch, Size, Stride, TensorAt
 from cutile.backend.cpu.streaming import results_of
 from cutile.backend.interface import Parameter, ParameterKind, Source, Target
@@ -348,8 +349,8 @@ def emit_module(function: Function, target: Target) -> Source:
         "blas": any(name in printer.extra for name in reduce.GEMMS.values()),
         "noalias": function.facts["noalias"],
         **printer.sites,
-        "coarse": tuple(function.facts["coarse"]),
-        "joined": function.facts["joined"],
+        "max_joined_along": tuple(function.facts["max_joined_along"]),
+        "max_joined": function.facts["max_joined"],
         "results": tuple(astuple(result) for result in results_of(function, own)),
     }
     lines = {number + len(top): line for number, line in printer.line_map.items()}
@@ -378,8 +379,7 @@ def _header(function: Function, kernel: Function, target: Target) -> list[str]:
     place = f"  ({PurePath(function.file).name}:{first})" if named else ""
     lines = [f"# kernel   {function.name}{place}", f"# target   {target.backend} {target.arch}"]
     lines += [f"# {'types' if at == 0 else '     '}    {v.name}: {v.type}" for at, v in enumerate(kernel.parameters)]
-    coarse = " x ".join(map(str, function.facts["coarse"]))
-    lines.append(f"# blocks   up to {function.facts['joined']} of {coarse} tile blocks run as one")
+    lines.append(f"# blocks   {schedule_words(function.facts)}")
     lines += [f"#          single along {why}" for why in function.facts["refusals"]]
-    lines += [f"# plan     {plan}" for plan in function.facts["plans"]]
+    lines += [f"# plan     {plan}" for plan in (*function.facts["plans"], *function.facts["refused_plans"])]
     return lines

@@ -33,6 +33,7 @@ __all__ = (
     "mul_hi_unsigned",
     "popcount",
     "product_step",
+    "quotient",
     "remainder",
     "shift_left",
     "shift_right",
@@ -62,6 +63,10 @@ def _index(x: Any, y: Any) -> Any:
 
 def _all_f32(x: Any, y: Any, z: Any) -> Any:
     return x if x == y == z == types.float32 else None
+
+
+def _f32_and_f64(x: Any, y: Any) -> Any:
+    return x if x == types.float32 and y == types.float64 else None
 
 
 def _choice_type(bit: Any, x: Any, y: Any) -> Any:
@@ -354,6 +359,24 @@ fma_odd = ternary(define("fma_odd", _fma_odd), _all_f32)
 """`x * y + z` of f32 that hold 16-bit floats, as an f32 rounded to odd, which a caller rounds to 16 bits."""
 fma = ternary(_fma)
 """`x * y + z` of one float type with one rounding."""
+
+
+def _quotient(builder: Any, arguments: list[Any]) -> Any:
+    """An f32 divided by another one, of which the reciprocal is given, in f64.
+
+    The product is rounded to 50 bits and then to f32; `lowering/strength_reduction.py` has the proof. In a float's bits
+    the rounding is an addition and a mask. Infinities and zeros stay as they are. A NaN stays one, since the lower bits
+    of a NaN that was an f32 are 0.
+    """
+    x, reciprocal = arguments
+    double, wide = ir.DoubleType(), ir.IntType(64)
+    bits = builder.bitcast(builder.fmul(builder.fpext(x, double), reciprocal), wide)
+    bits = builder.and_(builder.add(bits, ir.Constant(wide, 4)), ir.Constant(wide, -8))  # 53 bits less 3
+    return builder.fptrunc(builder.bitcast(bits, double), ir.FloatType())
+
+
+quotient = binary(_quotient, _f32_and_f64)
+"""`x / y` of f32, with the f64 `1 / y` in place of `y`: the quotient's bits, at the cost of a product."""
 
 
 def _absolute(builder: Any, arguments: list[Any]) -> Any:

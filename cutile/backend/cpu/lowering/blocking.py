@@ -12,8 +12,9 @@ the tile block's own index along one axis of the grid, neighbouring tile blocks 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from cutile.analysis.structure import why_linear
 from cutile.backend.cpu.stage import Gather
@@ -408,3 +409,11 @@ def _is_elementwise(op: Op) -> bool:
     """
     is_constant_load = isinstance(op, LoadPointer) and op.constant
     return isinstance(op, Gather) or is_constant_load or family(type(op)) in ELEMENTWISE
+
+
+def schedule_words(facts: Mapping[str, Any]) -> str:
+    """How many tile blocks of a lowered kernel run as one, for dumps and plans."""
+    if facts["max_joined"] == 1:
+        return "tile blocks run singly"
+    along = " x ".join(map(str, facts["max_joined_along"]))
+    return f"up to {facts['max_joined']} neighbouring tile blocks ({along}) run as one"

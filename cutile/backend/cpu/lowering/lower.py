@@ -74,7 +74,7 @@ class Lowering:
         written: the tensors that the kernel stores tiles to.
         stored: stores that the loops of the stored value have done already.
         accesses: how many loads and stores a tensor has.
-        plans: the plan of each loop around an mma with its reason, for the dump.
+        plans, refused_plans: for the dump, a line for each loop around an mma: it is one product, or why it is not.
         aliases: the tensors that share memory with others.
         pending: roots whose loops are not written yet.
         uses: the uses of values in the block that is being lowered.
@@ -98,6 +98,7 @@ class Lowering:
         )
         self.written = {op.x for op in function.walk() if isinstance(op, StoreMut | StoreView)}
         self.plans: list[str] = []
+        self.refused_plans: list[str] = []
         self.aliases = Aliases(function)
         self.pending: list[Root] = []
         self.uses = Uses(function.body, self.aliases)

@@ -163,12 +163,12 @@ def match(op: For, lowering: Lowering) -> ProductLoop | str:
 def lower_product_loop(lowering: Lowering, op: For) -> bool:
     """Lower a loop as one product; returns whether it is one.
 
-    `plans` gets a line that says so, or why not.
+    `plans` gets a line that says so, or `refused_plans` one that says why not.
     """
     plan = match(op, lowering)
     if isinstance(plan, str):
         if plan:
-            lowering.plans.append(f"loop in line {_line(op)}: one product per step, since {plan}")
+            lowering.refused_plans.append(f"loop in line {_line(op)}: one product per step, since {plan}")
         return False
     lowering.plans.append(f"loop in line {_line(op)}: one product over the whole depth")
     _lower_product(lowering, plan)

@@ -8,15 +8,23 @@ Floats that were clamped are converted to integers without a second clamp:
 Quotients of f32 by a divisor that a loop does not change are products with a reciprocal:
 
     for column: y[column] = e[column] / total     ->     r = 1 / f64(total)
-                                                         for column: y[column] = f32(f64(e[column]) * r)
+                                                         for column: y[column] = f32(round50(f64(e[column]) * r))
 
-The result is the same. Take two numbers of 24 bits whose quotient has more bits than 24. It then differs from each
-midpoint between two numbers of 24 bits by more than 2**-50 of itself. The reciprocal and the product have errors of at
-most 2**-53 of themselves. So the product is on the quotient's side of the midpoint, and is rounded as the quotient is.
-Zeros, infinities and NaN give what the quotient gives. The exception is a subnormal quotient that is a midpoint itself:
-the result is then either neighbour.
+The result has the quotient's bits. The reciprocal and the product have errors of at most 2**-53 of themselves each. So
+the product differs from the quotient by at most 2**-52 of it. It is rounded to 50 bits (`quotient` of
+`intrinsics/arith.py`) and then to f32. That is how the quotient is rounded, in both cases:
 
-A division of vectors takes as long as a dozen other instructions, the product and its two conversions as long as four.
+- The quotient is no midpoint between two f32. Take a quotient of two numbers of 24 bits. It differs from each number of
+  25 bits that it does not equal by more than 2**-49 of itself, and from midpoints of subnormal numbers, which have
+  fewer bits, by no less. The two errors, 2**-52 and 2**-50, are less than that together. So the rounded product is on
+  the quotient's side of the midpoint.
+- The quotient is a midpoint. Only subnormal quotients are: they have fewer bits than their numerators. A midpoint of
+  subnormal numbers has at most 24 bits. So the product, rounded to 50 bits, is the midpoint itself.
+
+Zeros, infinities and NaN give what the quotient gives.
+
+Division is the slowest of a processor's vector instructions for floats. The product, its conversions and its rounding
+go through the processor's pipelines one behind the other.
 """
 
 import math
@@ -34,47 +42,52 @@ from cutile.ops.cast import Convert
 from cutile.ops.math import Ceil, Floor, Round
 from cutile.ops.shape import Broadcast, Permute, Reshape
 
-DEPTH = 8
-"""Operations that the search for a clamp looks through. A clamp stands next to the conversion of its result."""
+MAX_DEPTH = 8
+"""Operations between a conversion and a clamp of its operand. Most clamps stand next to the conversion; the limit keeps
+the search short in long chains."""
 
 
 @dataclass(frozen=True)
 class FloatBounds:
-    """From `low` to `high`, both included; NaN too, unless `number` is true."""
+    """An interval of floats, from `low` to `high`, both included.
+
+    NaN is possible, unless `never_nan`. `Ranges` of `cutile/analysis/` has intervals of integers alone.
+    """
 
     low: float = -math.inf
     high: float = math.inf
-    number: bool = False
+    never_nan: bool = False
 
     def within(self, low: float, high: float) -> bool:
         """Whether every element is a number from `low` to `high`."""
-        return self.number and low <= self.low and self.high <= high
+        return self.never_nan and low <= self.low and self.high <= high
 
 
-def float_bounds(value: Value, made_by: Mapping[Value, Op], depth: int = DEPTH) -> FloatBounds:
+def float_bounds(value: Value, definitions: Mapping[Value, Op], depth: int = MAX_DEPTH) -> FloatBounds:
     """The bounds of a tile's elements.
 
     Args:
         value: a tile of floats.
-        made_by: the operation behind each value.
+        definitions: the operation behind each value.
         depth: how many operations may be looked through.
     """
-    op = made_by.get(value)
+    op = definitions.get(value)
     match op:
         case Constant():
             # As an element has it: 2**31 - 1 is rounded to 2**31 in f32, which is no i32.
-            number = float(element(op.value, op.dtype))
-            return FloatBounds() if math.isnan(number) else FloatBounds(number, number, number=True)
+            constant = float(element(op.value, op.dtype))
+            return FloatBounds() if math.isnan(constant) else FloatBounds(constant, constant, never_nan=True)
         case _ if depth == 0:
             return FloatBounds()
         case Broadcast() | Permute() | Reshape():
-            return float_bounds(op.operands[0], made_by, depth - 1)
+            return float_bounds(op.operands[0], definitions, depth - 1)
         case Floor() | Ceil() | Round():
-            x = float_bounds(op.operands[0], made_by, depth - 1)
+            x = float_bounds(op.operands[0], definitions, depth - 1)
             whole = all(math.isinf(end) or end == math.floor(end) for end in (x.low, x.high))
-            return x if whole else FloatBounds(number=x.number)
+            # Clamps to fractions are rare. Their bounds are dropped, not rounded.
+            return x if whole else FloatBounds(never_nan=x.never_nan)
         case Min() | Max():
-            return _extreme(op, *(float_bounds(each, made_by, depth - 1) for each in (op.x, op.y)))
+            return _extreme(op, *(float_bounds(operand, definitions, depth - 1) for operand in (op.x, op.y)))
         case _:
             return FloatBounds()
 
@@ -85,28 +98,30 @@ def _extreme(op: Min | Max, x: FloatBounds, y: FloatBounds) -> FloatBounds:
     Of a number and NaN, the result is the number. So an operand that may be NaN bounds nothing: the result may be the
     other operand. With `op.nan` the result is NaN, and both operands bound it.
     """
-    number = (x.number and y.number) if op.nan else (x.number or y.number)
+    never_nan = (x.never_nan and y.never_nan) if op.nan else (x.never_nan or y.never_nan)
     if isinstance(op, Min):
         low = min(x.low, y.low)
-        ends = [each.high for each in (x, y) if each.number or op.nan]
-        return FloatBounds(low, min(ends, default=math.inf), number)
+        ends = [bounds.high for bounds in (x, y) if bounds.never_nan or op.nan]
+        return FloatBounds(low, min(ends, default=math.inf), never_nan)
     high = max(x.high, y.high)
-    ends = [each.low for each in (x, y) if each.number or op.nan]
-    return FloatBounds(max(ends, default=-math.inf), high, number)
+    ends = [bounds.low for bounds in (x, y) if bounds.never_nan or op.nan]
+    return FloatBounds(max(ends, default=-math.inf), high, never_nan)
 
 
-def truncation(op: Convert, made_by: Mapping[Value, Op]) -> Op:
-    """A conversion, or a `Truncate` in its place if `op.x` was clamped to its range.
+def truncation(op: Convert, definitions: Mapping[Value, Op]) -> Op:
+    """The conversion, or a `Truncate` if the operand fits the target dtype.
+
+    A `Truncate` does not saturate. It rounds as the conversion does.
 
     Args:
         op: the conversion of a tile.
-        made_by: the operation behind each value.
+        definitions: the operation behind each value.
     """
     source, dtype = op.x.tile.dtype, op.dtype
     if not (source.computes and source.is_float and dtype.is_integer):
         return op
     lowest = -(2 ** (dtype.bits - 1)) if dtype.is_signed else 0
-    if not float_bounds(op.x, made_by).within(lowest, lowest + 2**dtype.bits - 1):
+    if not float_bounds(op.x, definitions).within(lowest, lowest + 2**dtype.bits - 1):
         return op
     cheaper = Truncate(op.x, dtype=dtype, rounding=op.rounding)
     cheaper.location, cheaper.results = op.location, op.results
@@ -114,7 +129,10 @@ def truncation(op: Convert, made_by: Mapping[Value, Op]) -> Op:
 
 
 def reciprocals(function: Function) -> None:
-    """Rewrite the quotients of a lowered function's innermost loops, in place."""
+    """Rewrite quotients in loops without nested loops and branches.
+
+    Lowering has just made the function, and nobody else has it: so it is changed in place, and not copied.
+    """
     _visit(function.body)
 
 
@@ -123,23 +141,25 @@ def _visit(block: Block) -> None:
     for op in block.operations:
         for nested in op.regions:
             _visit(nested)
+        # With branches, `own` below would lack the values that are computed in them.
         if isinstance(op, For) and not any(inner.regions for inner in op.body.operations):
-            operations += _ahead(op.body)
+            operations += _hoist_reciprocals(op.body)
         operations.append(op)
     block.operations[:] = operations
 
 
-def _ahead(body: Block) -> list[Op]:
+def _hoist_reciprocals(body: Block) -> list[Op]:
     """Rewrite the quotients of a loop; return the operations to be put before it."""
     own = {*body.arguments, *(value for op in body.operations for value in op.results)}
     constants = {op.result: op.value for op in body.operations if isinstance(op, Constant)}
     ahead: list[Op] = []
     reciprocal_of: dict[Value, Value] = {}
     for at, op in enumerate(body.operations):
+        # f64 has no wider type for the product, and lowering divides 16-bit floats as f32.
         if not isinstance(op, Div) or op.result.tile.dtype is not f32:
             continue
         # Lowering writes a constant in the block that uses it: a constant divisor is one of the loop's own values.
-        if op.y in own and not (op.y in constants and _has_reciprocal(constants[op.y])):
+        if op.y in own and not (op.y in constants and _is_worth_reciprocal(constants[op.y])):
             continue
         if op.y not in reciprocal_of:
             reciprocal_of[op.y] = _reciprocal(op, constants.get(op.y), ahead)
@@ -149,7 +169,7 @@ def _ahead(body: Block) -> list[Op]:
     return ahead
 
 
-def _has_reciprocal(divisor: float) -> bool:
+def _is_worth_reciprocal(divisor: float) -> bool:
     """Whether a constant is worth a reciprocal in f64.
 
     A power of two is not: LLVM multiplies in f32 by its reciprocal.
