@@ -33,9 +33,10 @@ __all__ = ("Run", "abandon", "add_path", "take_over")
 T = TypeVar("T")
 B = TypeVar("B")
 
-_SPOILT = "the failed operation was to write this: each use raises its error; make the tensor anew"
+_SPOILT = "the failed operation was to write this memory: each use of it raises this error; make the tensor anew"
 _WAITS_FOR_ITSELF = "an on_complete function was to wait for its own operation, which waits for it: wait elsewhere"
 _lock = new_lock()  # of all runs: guards `_claimed`, `_watched`, `_waiters` and `done`, for a few instructions each
+_calling_back: set[Run[Any]] = set()  # runs that call their callbacks, each on the thread that completes it
 
 
 class _LazyList(Generic[B]):
@@ -80,9 +81,9 @@ class Run(Generic[T]):
     """
 
     __slots__ = (
-        "__weakref__", "_allies", "_callbacks", "_claimed", "_error", "_event", "_in_callbacks", "_kept", "_leases",
-        "_observation", "_op", "_own", "_result", "_storages", "_trail", "_waiters", "_watched", "_written", "done",
-        "sequence", "stream", "submission_failed",
+        "__weakref__", "_allies", "_callbacks", "_claimed", "_error", "_event", "_kept", "_leases", "_observation",
+        "_op", "_own", "_result", "_storages", "_trail", "_waiters", "_watched", "_written", "done", "sequence",
+        "stream", "submission_failed",
     )  # fmt: skip
 
     storages = _LazyList[list[Storage]](list)
@@ -99,7 +100,7 @@ class Run(Generic[T]):
         self._clear_records()
         self._leases: list[Lease] = []  # adopted so far; the operation's own (`_own`) come last
         self._claimed = 0  # the thread that completes it; 0 for none
-        self._watched = self._in_callbacks = False
+        self._watched = False
         self._waiters: list[Callable[[], None]] | None = None
         self._event: DriverEvent | None = None
         self._error: BaseException | None = None
@@ -155,9 +156,10 @@ class Run(Generic[T]):
 
     def _submit(self, op: Operation[T], followed: bool) -> T | None:
         stream, thread = self.stream, threading.get_ident()
-        # A local, as `handles`: once the end is marked, another thread may complete the run.
-        self._observation = observation = None if observers.observe is None else observers.observe(op, stream)
-        handles, outer, inside, run_begun = None, holders.get(thread), holds(stream), False
+        handles = observation = None  # locals: once the end is marked, another thread may complete the run
+        if observers.observe is not None:
+            self._observation = observation = observers.observe(op, stream)
+        outer, inside, run_begun = holders.get(thread), holds(stream), False
         # Where there is no outer run, the lock is taken twice: it stands for a context that does nothing.
         with stream.submission if outer is None else Nested(outer, stream), stream.submission:
             stream.begun = stream.begun if inside else stream.sequence  # `inside`: a part of the submission around it
@@ -248,7 +250,7 @@ class Run(Generic[T]):
             self.watch()
         return cast("T", handles)
 
-    def take_over(
+    def adopt_enqueued(
         self,
         op: Operation[T],
         handles: T | None,
@@ -301,7 +303,6 @@ class Run(Generic[T]):
         except BaseException as error:
             self._fail(error)
             add_path(error, [op, *reversed(self.trail)], stream)  # `op` has no context that would add it to the trail
-            return None
 
     def _mark_end(self) -> DriverEvent:
         try:
@@ -354,26 +355,26 @@ class Run(Generic[T]):
         """Complete the run if the device has finished it. Whether it is done. Never waits."""
         event = self._event  # read once: another thread that completes the run sets it to None
         if not self.done and event is not None:
-            failure: Exception | None = None
             try:
                 if not event.query():
                     return False
             except Exception as error:  # a later query would fail as well: the run ends with this error
-                failure = error
-            self.complete(failure)
+                with _lock:
+                    if not self._claimed and self._error is None:  # else another thread completes it without the error
+                        self._error = error
+            self.complete()
         return self.done
 
     def settle(self) -> bool:
         """Complete the run if the device has finished it. Whether it is done.
 
-        Waits for another thread that completes it at this moment. A callback of the run itself is told that it is not
-        done: the run waits for the callback.
+        Waits for another thread that completes it at this moment. It is not done in a callback of its own.
         """
         # The claim is read twice: between the two reads another thread may complete the run. The event, back in the
         # pool, may then be recorded anew, so that `query` answers for other work.
         if not self._claimed and not self.poll() and not self._claimed:
             return False
-        if self._in_callbacks and self._claimed == threading.get_ident():
+        if self in _calling_back and self._claimed == threading.get_ident():
             return False
         self._wait_settled()
         return True
@@ -382,7 +383,7 @@ class Run(Generic[T]):
         if self.done:
             return
         if self._claimed == threading.get_ident():  # asked amid the completion by its own thread: it never ends a wait
-            if self._in_callbacks:
+            if self in _calling_back:
                 raise ReentrancyError(_WAITS_FOR_ITSELF)
             self._finish()  # by a signal's handler, a finalizer or an observer
         else:  # another thread settles it at this moment, or will
@@ -419,10 +420,10 @@ class Run(Generic[T]):
                 return
         waiter()
 
-    def complete(self, failure: BaseException | None = None) -> None:
+    def complete(self) -> None:
         """Complete the run, which the device has finished. Later calls do nothing.
 
-        Ctrl-C that comes meanwhile is raised when all is done. `failure` is the error of a query that could not tell.
+        Ctrl-C that comes meanwhile is raised when all is done.
         """
         mine = False
         try:
@@ -431,8 +432,6 @@ class Run(Generic[T]):
                     return
                 self._claimed = threading.get_ident()
                 mine = True  # no call since the claim: a signal there would leave a claimed run that nobody finishes
-            if self._error is None:
-                self._error = failure  # not before the claim: another thread may have completed the run without it
             self._finish()
         except BaseException:
             if not mine:
@@ -465,7 +464,8 @@ class Run(Generic[T]):
             stream.completed = self.sequence
         if self._error is None:
             try:
-                self._in_callbacks = True
+                if self._callbacks is not None:
+                    _calling_back.add(self)
                 for callback in self._callbacks or ():
                     callback()
                 self._result = resolve(self._result)
@@ -474,7 +474,7 @@ class Run(Generic[T]):
                     raise
                 self._error = error
             finally:
-                self._in_callbacks = False
+                _calling_back.discard(self)
         if self._error is not None:
             self._result = None
         end(self._leases)
@@ -588,7 +588,7 @@ def take_over(
         error: the error that ended the submission.
     """
     run = Run(op, stream, leases)
-    run.take_over(op, handles, end=end, sequence=stream.sequence if sequence is None else sequence, error=error)
+    run.adopt_enqueued(op, handles, end=end, sequence=stream.sequence if sequence is None else sequence, error=error)
     return run
 
 
