@@ -213,13 +213,12 @@ class CudaGraph(Generic[T]):
             with Nested(current_holder(), self._stream), self._stream.submission:
                 if not inside:  # `run.submit` is inside this submission, and does not set `begun`
                     self._stream.begun = self._stream.sequence
-                run.submit()
+                handles = run.submit()
                 self._mark_update()
                 self._note_inputs(run)
             if run.submission_failed:
                 run.restore()
                 run.wait()  # raises the error, once work that was enqueued has ended
-            handles = run.handles
             run.watch()
         except BaseException as error:
             run.leave(error)

@@ -6,6 +6,7 @@ driver.fail("launch", at=3)                # the third launch from now fails
 ...
 wait_all_idle(device)                      # in place of a sleep
 assert driver.memory_info().used == 0      # nothing leaked
+assert driver.pinned_bytes == 0            # nor any page-locked memory of the host
 
 checked = CheckedDriver(SimDriver(seed=7))  # or of the CPU: CheckedDriver(Device.host().driver)
 device = Device.from_driver(checked)

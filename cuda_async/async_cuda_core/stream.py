@@ -82,7 +82,7 @@ class Stream:
 
         def start() -> Started[None]:
             unwaited, self._unwaited = self._unwaited, []
-            return Started(_submit(self, value(None)), *unwaited)
+            return Started(_submit(self, value(None))[0], *unwaited)
 
         return Call("Stream.synchronize", start)
 
@@ -96,11 +96,12 @@ class Stream:
         return f"<async_cuda_core.Stream on {self.inner.device}>"
 
 
-def _submit(stream: Stream, op: DeviceOp[T]) -> Run[T]:
+def _submit(stream: Stream, op: DeviceOp[T]) -> tuple[Run[T], T | None]:
+    """The run of an operation, and the handles."""
     run = Run(op, stream.inner)
-    run.submit()
+    handles = run.submit()
     run.watch()
-    return run
+    return run, handles
 
 
 def enqueue(name: str, stream: Stream, make: Callable[[], DeviceOp[T]], *, wait: bool) -> Call[T]:
@@ -114,11 +115,11 @@ def enqueue(name: str, stream: Stream, make: Callable[[], DeviceOp[T]], *, wait:
     """
 
     def start() -> Any:
-        run = _submit(stream, make())
+        run, handles = _submit(stream, make())
         if wait or run.submission_failed:  # a failure is raised by this call, and not by `synchronize`
             return Started[T](run)
         stream.keep(run)
-        return run.handles
+        return handles
 
     return Call(name, start)
 
@@ -176,7 +177,7 @@ class Device:
 
             device = current_device()
             inner = [Stream.null(device).inner, *policy_streams(device)]
-            return Started(*(_submit(Stream(stream), value(None)) for stream in inner))
+            return Started(*(_submit(Stream(stream), value(None))[0] for stream in inner))
 
         return Call("Device.synchronize", start)
 

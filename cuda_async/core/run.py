@@ -1,9 +1,10 @@
 """`Run`: an operation on its way through a stream, from submission to completion.
 
 Submission enqueues the whole operation at once, under the stream's submission lock. Completion happens once, on the
-thread that sees the device finish: the waiting thread, a worker of the driver, or the reactor. It ends the leases, puts
-host values in place of each `Pending` and wakes the waiters. Until then the run holds all that the device may touch.
-`sync` and `sync_on` are in `fastpath.py`, `await` and `schedule` in `future.py`.
+thread that first sees the device finish: the waiting thread, a worker of the driver, the reactor, or a thread that
+wants to use the memory (`settle`). It puts host values in place of each `Pending`, ends the leases and wakes the
+waiters. Until then the run holds all that the device may touch. `sync`, `sync_on`, `schedule` and `into_future` are in
+`fastpath.py`, `await` is in `future.py`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from cuda_async.core.reactor import reactor
 from cuda_async.core.storage import Storage
 from cuda_async.core.stream import Stream
 from cuda_async.driver.interface import DriverEvent
-from cuda_async.errors import outer_frames, shows_place, without_traceback
+from cuda_async.errors import ReentrancyError, outer_frames, shows_place, without_traceback
 from cuda_async.locks import Gate, new_lock
 from cuda_async.site import format_site
 
@@ -32,8 +33,10 @@ __all__ = ("Run", "abandon", "add_path", "take_over")
 T = TypeVar("T")
 B = TypeVar("B")
 
-_SPOILT = "the failed operation was to write this: each use raises its error; make the tensor anew"
-_lock = new_lock()  # one for all runs: it guards `_claimed`, `_watched`, `_waiters`, for a few instructions each
+_SPOILT = "the failed operation was to write this memory: each use of it raises this error; make the tensor anew"
+_WAITS_FOR_ITSELF = "an on_complete function was to wait for its own operation, which waits for it: wait elsewhere"
+_lock = new_lock()  # of all runs: guards `_claimed`, `_watched`, `_waiters` and `done`, for a few instructions each
+_calling_back: set[Run[Any]] = set()  # runs that call their callbacks, each on the thread that completes it
 
 
 class _LazyList(Generic[B]):
@@ -71,6 +74,7 @@ class Run(Generic[T]):
         kept: objects held until it completes.
         callbacks: called once it has succeeded, before its result is handed out.
         trail: the operations whose execution failed, innermost first.
+        submission_failed: whether enqueueing went wrong. A failure of the device does not count.
 
     Raises:
         OwnershipError: (when made) the operation was used before.
@@ -79,7 +83,7 @@ class Run(Generic[T]):
     __slots__ = (
         "__weakref__", "_allies", "_callbacks", "_claimed", "_error", "_event", "_kept", "_leases", "_observation",
         "_op", "_own", "_result", "_storages", "_trail", "_waiters", "_watched", "_written", "done", "sequence",
-        "stream",
+        "stream", "submission_failed",
     )  # fmt: skip
 
     storages = _LazyList[list[Storage]](list)
@@ -91,7 +95,7 @@ class Run(Generic[T]):
     def __init__(self, op: Operation[T], stream: Stream, own: list[Lease] | None = None) -> None:
         self._op: Operation[T] | None = op
         self.stream = stream
-        self.done = False
+        self.done = self.submission_failed = False
         self.sequence = 0
         self._clear_records()
         self._leases: list[Lease] = []  # adopted so far; the operation's own (`_own`) come last
@@ -102,7 +106,7 @@ class Run(Generic[T]):
         self._error: BaseException | None = None
         self._result: Any = None
         self._observation: observers.Observation | None = None
-        # Last: a begun operation needs a complete run to give its leases back. `own`: of an operation begun before.
+        # Last: a begun operation needs a complete run to give its leases back. `own` are those of a begun operation.
         self._own: list[Lease] = op.begin(composed=False) if own is None else own
 
     def _clear_records(self) -> None:
@@ -129,27 +133,33 @@ class Run(Generic[T]):
 
     # -- submission ---------------------------------------------------------------------------
 
-    def submit(self, *, followed: bool = True) -> None:
+    def submit(self, *, followed: bool = True) -> T | None:
         """Enqueue everything. An error is kept, and raised by `outcome` at the end.
 
         Args:
             followed: whether a caller will ask for the outcome. If not, and nothing has to be done at the end, the end
                 is not marked and the run is over here.
+
+        Returns:
+            The handles; None if `submission_failed`. A caller takes them from here: another thread may have completed
+            the run by now, and then it has values in place of handles, or None if the work failed.
         """
         op = self._op
         if op is None:
-            return  # it was left or abandoned before it began
+            return None  # it was left or abandoned before it began
         self._op = None
         try:
-            self._submit(op, followed)
+            return self._submit(op, followed)
         except BaseException as error:
             self._recover(op, error)
+            return None
 
-    def _submit(self, op: Operation[T], followed: bool) -> None:
+    def _submit(self, op: Operation[T], followed: bool) -> T | None:
         stream, thread = self.stream, threading.get_ident()
+        handles = observation = None  # locals: once the end is marked, another thread may complete the run
         if observers.observe is not None:
-            self._observation = observers.observe(op, stream)
-        outer, inside, begun = holders.get(thread), holds(stream), False
+            self._observation = observation = observers.observe(op, stream)
+        outer, inside, run_begun = holders.get(thread), holds(stream), False
         # Where there is no outer run, the lock is taken twice: it stands for a context that does nothing.
         with stream.submission if outer is None else Nested(outer, stream), stream.submission:
             stream.begun = stream.begun if inside else stream.sequence  # `inside`: a part of the submission around it
@@ -159,17 +169,16 @@ class Run(Generic[T]):
                     self.allies.update((outer, *outer.allies))
                 stream.device.collect()  # first: it closes graphs, and `begin_run` unloads modules that these may use
                 stream.driver.begin_run()
-                begun = True
-                self._enqueue(op)
+                run_begun = True
+                handles = self._result = self._enqueue(op)
                 if followed or self._needs_end() or stream.lenders:
                     self._event = self._mark_end()
                     stream.lead_lenders(self._event)  # streams of other libraries, whose memory it uses, wait for it
             except BaseException as error:
-                if self._error is None:
-                    self._error = error
+                self._fail(error)
             finally:
                 try:
-                    if begun:
+                    if run_begun:
                         stream.driver.end_run()
                 finally:  # also where Ctrl-C ends the call
                     if outer is None:
@@ -182,14 +191,21 @@ class Run(Generic[T]):
                 self._event = self._mark_end()
             self.adopt(self._own)
             self.sequence = stream.sequence
-        if self._observation is not None:
-            self._observation.enqueued(self._error)
+        if observation is not None:
+            observation.enqueued(self._error if self.submission_failed else None)
         if self._event is None:
-            # Completed for an error even where nobody follows: `submit_unfollowed` raises the error.
+            # A run with an error is completed even if nobody follows it: `submit_unfollowed` waits for it, and raises.
             if followed or self._error is not None:
                 self.complete()
             else:
                 self._forget()
+        return handles
+
+    def _fail(self, error: BaseException) -> None:
+        """Keep an error of the submission. The first one is the run's."""
+        self.submission_failed = True
+        if self._error is None:
+            self._error = error
 
     def _needs_end(self) -> bool:
         """Whether something is left to be done when the device is done."""
@@ -200,10 +216,9 @@ class Run(Generic[T]):
 
         All that the device may touch is held until the end of the stream's work so far.
         """
-        if self._error is None:
-            self._error = error
+        self._fail(error)
         self.kept.append(op)
-        self.adopt(self._own)
+        self.adopt(self._own)  # again, if `_submit` did so: Ctrl-C may have ended it before
         if self._event is None and not self.done:
             with self.stream.submission:
                 self.sequence = self.stream.sequence
@@ -211,14 +226,14 @@ class Run(Generic[T]):
         self.watch()
 
     def leave(self, error: BaseException) -> None:
-        """Stop following the run, because of `error`. It goes on, or never begins."""
+        """Stop waiting: a submitted run goes on, watched; any other ends with `error`."""
         op, self._op = self._op, None
         if op is not None:  # it was not submitted
             self._error = error
             abandon(op, self._own)
             self.complete()
         elif not self.done:
-            self.adopt(self._own)
+            self.adopt(self._own)  # again, if `_submit` did so: Ctrl-C may have ended it before
             self.watch()
 
     def submit_unfollowed(self) -> T:
@@ -227,15 +242,15 @@ class Run(Generic[T]):
         Raises:
             BaseException: the error of the submission, once enqueued work has been waited for.
         """
-        self.submit(followed=False)
-        if self._error is not None:
+        handles = self.submit(followed=False)
+        if self.submission_failed:
             return self.wait()  # it raises the error
         if not self.done:
             end(self._leases)  # at once: later uses of the arguments are ordered behind this by their storages
             self.watch()
-        return self._result
+        return cast("T", handles)
 
-    def take_over(
+    def adopt_enqueued(
         self,
         op: Operation[T],
         handles: T | None,
@@ -247,8 +262,8 @@ class Run(Generic[T]):
         """Follow an operation that was enqueued already; see the function `take_over`."""
         self._op = None
         self._result = handles
-        self._error = error
         if error is not None:
+            self._fail(error)
             path: list[Operation[Any]] = [op]
             while (part := path[-1].failed_part()) is not None:
                 path.append(part)
@@ -257,6 +272,7 @@ class Run(Generic[T]):
         self.written += op.written()
         self.adopt(self._own)
         self.sequence = sequence
+        # Without the submission lock: if the event covers work of another thread as well, this run only ends later.
         self._event = self._mark_end() if end is None else end
 
     def _forget(self) -> None:
@@ -266,11 +282,6 @@ class Run(Generic[T]):
         self._clear_records()
         self._claimed = threading.get_ident()  # as if completed here: a late `complete` does nothing
         self.done = True
-
-    def preparations(self) -> list[Callable[[], object]]:
-        """Slow host work that should be done before `submit`."""
-        op = self._op
-        return [] if op is None else list(op.preparations(self.stream.device))
 
     def prepare_and_submit(self, preparations: list[Callable[[], object]]) -> None:
         """Do the slow work, then submit. A failure of either is the run's."""
@@ -283,14 +294,14 @@ class Run(Generic[T]):
         self.submit()
         self.watch()
 
-    def _enqueue(self, op: Operation[T]) -> None:
+    def _enqueue(self, op: Operation[T]) -> T | None:
         __tracebackhide__ = True
         stream = self.stream
         try:
             check_guards(self._own, self)
-            self._result = op.execute(ExecutionContext(stream, self))
+            return op.execute(ExecutionContext(stream, self))
         except BaseException as error:
-            self._error = error
+            self._fail(error)
             add_path(error, [op, *reversed(self.trail)], stream)  # `op` has no context that would add it to the trail
 
     def _mark_end(self) -> DriverEvent:
@@ -298,15 +309,8 @@ class Run(Generic[T]):
             return self.stream.device.record_event(self.stream.driver)
         except BaseException as error:
             # Enqueued work must be waited for all the same, or its memory would be freed while it runs.
-            if self._error is None:
-                self._error = error
+            self._fail(error)
             return StreamIdle(self.stream.driver)
-
-    def abandon(self) -> None:
-        """End the leases of a run that was never submitted."""
-        op, self._op = self._op, None
-        if op is not None:
-            abandon(op, self._own)
 
     def record(self) -> T:
         """Execute on a stream that captures, and return the handles. Nothing runs.
@@ -326,7 +330,7 @@ class Run(Generic[T]):
             add_path(error, [op, *reversed(self.trail)], self.stream)
             raise
         finally:
-            if outer is None:
+            if outer is None:  # first, as in `_submit`: see `holders`
                 holders.pop(thread, None)
             else:
                 holders[thread] = outer
@@ -335,23 +339,15 @@ class Run(Generic[T]):
     def release(self) -> None:
         """End the leases of a run that was recorded, or whose recording failed.
 
-        `kept` stays: the graph holds it. `callbacks` are empty: a capture refuses them.
+        `kept` stays: the graph holds it. `callbacks` are empty: a capture refuses them. `allies` are of no lease now.
         """
-        self.abandon()  # for a recording that failed before `record`; else it does nothing
+        op, self._op = self._op, None
+        if op is not None:  # the recording failed before `record`
+            abandon(op, self._own)
         for lease in (*self._own, *self._leases):  # `_own` are not adopted if Ctrl-C ended `record`
             lease.give_back()
         self._leases = []
         self._storages = self._written = self._trail = None
-
-    @property
-    def submission_failed(self) -> bool:
-        """Whether enqueueing went wrong."""
-        return self._error is not None
-
-    @property
-    def handles(self) -> Any:
-        """The result of the submission: handles, which may have no data yet."""
-        return self._result
 
     # -- completion ---------------------------------------------------------------------------
 
@@ -363,31 +359,34 @@ class Run(Generic[T]):
                 if not event.query():
                     return False
             except Exception as error:  # a later query would fail as well: the run ends with this error
-                if self._error is None:
-                    self._error = error
+                with _lock:
+                    if not self._claimed and self._error is None:  # else another thread completes it without the error
+                        self._error = error
             self.complete()
         return self.done
 
     def settle(self) -> bool:
         """Complete the run if the device has finished it. Whether it is done.
 
-        Waits for another thread that completes it at this moment.
+        Waits for another thread that completes it at this moment. It is not done in a callback of its own.
         """
-        if self.done:
-            return True
-        event = self._event
         # The claim is read twice: between the two reads another thread may complete the run. The event, back in the
         # pool, may then be recorded anew, so that `query` answers for other work.
-        if not self._claimed and (event is None or not event.query()) and not self._claimed:
+        if not self._claimed and not self.poll() and not self._claimed:
             return False
-        self.complete()
-        if not self.done and self._claimed == threading.get_ident():
-            self._finish()  # a signal's handler asks amid the completion by its own thread: a wait would never end
+        if self in _calling_back and self._claimed == threading.get_ident():
+            return False
         self._wait_settled()
         return True
 
     def _wait_settled(self) -> None:
-        if not self.done:  # another thread settles it at this moment, or will
+        if self.done:
+            return
+        if self._claimed == threading.get_ident():  # asked amid the completion by its own thread: it never ends a wait
+            if self in _calling_back:
+                raise ReentrancyError(_WAITS_FOR_ITSELF)
+            self._finish()  # by a signal's handler, a finalizer or an observer
+        else:  # another thread settles it at this moment, or will
             settled = Gate()
             self.when_done(settled.open)
             while not settled.wait(WAIT_SLICE_S):  # in slices: Ctrl-C is raised between two of them
@@ -465,6 +464,8 @@ class Run(Generic[T]):
             stream.completed = self.sequence
         if self._error is None:
             try:
+                if self._callbacks is not None:
+                    _calling_back.add(self)
                 for callback in self._callbacks or ():
                     callback()
                 self._result = resolve(self._result)
@@ -472,6 +473,8 @@ class Run(Generic[T]):
                 if not interrupted and not isinstance(error, Exception):
                     raise
                 self._error = error
+            finally:
+                _calling_back.discard(self)
         if self._error is not None:
             self._result = None
         end(self._leases)
@@ -537,8 +540,7 @@ class Run(Generic[T]):
         if self._error is not None and not isinstance(self._error, Exception):
             self._raise()
 
-    def _wait_over(self, event: DriverEvent) -> None:
-        """Wait until the run is over; a function of its own, as `wait_done`."""
+    def _wait_over(self, event: DriverEvent) -> None:  # a function of its own, as `wait_done`
         while not (event.wait(WAIT_SLICE_S) or self.done):  # `done`: completed by another thread, as in `settle`
             pass
 
@@ -586,7 +588,7 @@ def take_over(
         error: the error that ended the submission.
     """
     run = Run(op, stream, leases)
-    run.take_over(op, handles, end=end, sequence=stream.sequence if sequence is None else sequence, error=error)
+    run.adopt_enqueued(op, handles, end=end, sequence=stream.sequence if sequence is None else sequence, error=error)
     return run
 
 

@@ -3,26 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
+import sys
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
 from cuda_async import (
+    CudaGraph,
     Device,
     DeviceOp,
     DriverError,
+    ExecutionContext,
     FutureState,
+    Instrument,
+    ObservedOperation,
+    OwnershipError,
+    ReentrancyError,
+    Storage,
     Stream,
+    Use,
     global_policy,
+    instrumented,
     value,
     zip,
 )
+from cuda_async.async_cuda_core import stream as awaited
 from cuda_async.core.run import Run
 from cuda_async.driver.sim.virtual import SimEvent
 from cuda_async.testing import SimDriver, wait_all_idle
+from cuda_async.unsafe import async_on
 from tests.cuda_async.work import Affine, Read, words
+from tests.support.interrupts import interleaved
 
 
 def test_data_are_there_after_each_await(device: Device) -> None:
@@ -163,3 +179,144 @@ def test_an_event_that_another_thread_returned_to_the_pool_is_asked_no_more(
     monkeypatch.setattr(SimEvent, question, recorded_anew)
     assert run.wait() if question == "wait" else run.settle()
     assert questions
+
+
+class Filled(DeviceOp[Storage]):
+    """Fills a storage, which is its result; its run has something to do at the end."""
+
+    def __init__(self, storage: Storage, at_end: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
+        self._storage, self._at_end = storage, at_end
+        self.lend(Use("x", storage, write=True))
+
+    def execute(self, context: ExecutionContext) -> Storage:
+        self._storage.use(context.stream, write=True)
+        context.stream.fill(self._storage.address, self._storage.nbytes, b"1")
+        context.keep(object())
+        context.on_complete(self._at_end)
+        return self._storage
+
+
+def unfollowed(op: DeviceOp[Storage], stream: Stream, graph: CudaGraph[Any]) -> Any:
+    return async_on(op, stream)
+
+
+def updated(op: DeviceOp[Storage], stream: Stream, graph: CudaGraph[Any]) -> Any:
+    return graph.update(op)
+
+
+def enqueued_by_a_call(op: DeviceOp[Storage], stream: Stream, graph: CudaGraph[Any]) -> Any:
+    call = awaited.enqueue("fill", awaited.Stream(stream), lambda: op, wait=False)
+    return call._function()  # pyright: ignore  # on this thread, in place of the runtime thread
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="Python 3.11 does not tell where threads may change")
+@pytest.mark.parametrize(
+    ("way", "observed"), [(unfollowed, False), (unfollowed, True), (updated, False), (enqueued_by_a_call, False)]
+)
+def test_handles_are_those_of_the_submission(way: Callable[..., Any], observed: bool) -> None:
+    """Another thread may complete the run wherever threads change, and its work may have failed."""
+    stages: list[str] = []
+
+    class Stages(Instrument):
+        def after_enqueue(self, operation: ObservedOperation, error: BaseException | None) -> None:
+            stages.append(f"enqueued: {error}")
+
+    number, place = 0, "the beginning"
+    while place is not None:
+        sim = SimDriver(seed=1)
+        stream = Device.from_driver(sim).new_stream()
+        storage = words(1, count=4).sync_on(stream)
+        graph = Affine(words(1).sync_on(stream), 1, 0).graph_on(stream)
+        op = Filled(storage).map(lambda filled: filled)
+        handles: list[Any] = []
+
+        def complete(storage: Storage = storage, sim: SimDriver = sim) -> None:
+            sim.run_until_idle()
+            with contextlib.suppress(OwnershipError):  # the run is not at its end
+                Read(storage).discard()  # lending the memory completes the run
+
+        action = partial(_append, handles, partial(way, op, stream, graph))
+        with instrumented(Stages()) if observed else contextlib.nullcontext():
+            sim.fail("run:fill", error=ValueError("of the device"))
+            place = interleaved(action, number, complete)
+        assert handles == [storage], place
+        with contextlib.suppress(ValueError):
+            stream.synchronize()
+        wait_all_idle(stream.device, stream)
+        number += 1
+    assert number > 50
+    assert set(stages) == ({"enqueued: None"} if observed else set())
+
+
+def _append(results: list[Any], function: Callable[[], Any]) -> None:
+    results.append(function())
+
+
+def test_a_question_that_fails_does_not_fail_a_run_that_another_thread_completed(
+    sim: SimDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Device.from_driver(sim).new_stream()
+    run = Run(Affine(words(1, count=4).sync_on(stream), 2, 1), stream)
+    run.submit()
+    sim.run_until_idle()
+
+    def completed_meanwhile(event: SimEvent) -> bool:
+        run.complete()
+        raise DriverError(1, "SIM_FAULT", "the event is another run's")
+
+    monkeypatch.setattr(SimEvent, "query", completed_meanwhile)
+    assert run.poll()
+    assert not run.failed
+
+
+def test_a_question_that_fails_ends_the_run_and_not_the_operation_that_asked(
+    sim: SimDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = Device.from_driver(sim).new_stream()
+    storage = words(1, count=4).sync_on(stream)
+    run = Run(Affine(storage, 2, 1), stream)
+    run.submit()
+
+    def fail(event: SimEvent) -> bool:
+        raise DriverError(1, "SIM_FAULT", "no answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SimEvent, "query", fail)
+        Read(storage).discard()
+    with pytest.raises(DriverError, match="no answer"):
+        run.wait()
+
+
+@pytest.mark.parametrize("how", ["lends", "waits"])
+def test_a_callback_that_asks_for_its_own_run(device: Device, how: str) -> None:
+    """The run waits for the callback: the callback gets an error, and is called once."""
+    stream = device.new_stream()
+    storage = words(1, count=4).sync_on(stream)
+    errors: list[Exception] = []
+
+    def at_end() -> None:
+        try:
+            Affine(storage, 2, 1).discard() if how == "lends" else future.sync()
+        except (OwnershipError, ReentrancyError) as error:
+            errors.append(error)
+
+    future = Filled(storage, at_end).schedule(Fixed(stream))
+    ended: list[Storage] = []
+    thread = threading.Thread(target=lambda: ended.append(future.sync()), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert ended == [storage]
+    (error,) = errors
+    assert ("the operation made at" if how == "lends" else "was to wait for its own operation") in str(error)
+    Affine(storage, 2, 1).sync_on(stream)  # nothing is lent any more
+
+
+class Fixed:
+    """A policy of one stream."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream, self.device = stream, stream.device
+
+    def next_stream(self) -> Stream:
+        return self.stream

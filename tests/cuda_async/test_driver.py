@@ -11,7 +11,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from cuda_async import Device, DriverError, LaunchError, OutOfMemoryError, Stream
+from cuda_async import Device, DeviceLostError, DriverError, LaunchError, OutOfMemoryError, Stream
+from cuda_async.errors import ArgumentError
 from cuda_async.testing import SimDriver
 from tests.cuda_async.work import launch_affine, words_at
 
@@ -346,3 +347,59 @@ def test_a_full_simulated_device_has_no_bytes_left_and_not_fewer() -> None:
     address = driver.allocate(100)  # its block has 128
     assert driver.memory_info().free == 0
     driver.free(address)
+
+
+@pytest.mark.parametrize(
+    ("faults", "expected"),
+    [
+        ([("allocate", 1), ("allocate", 2)], "ff.."),
+        ([("allocate", 2), ("allocate", 1)], "ff.."),
+        ([("allocate", 1), ("allocate", 1)], "f..."),
+        ([("allocate", 1), ("*", 3)], "f.f."),
+        ([("*", 2), ("allocate", 2), ("allocate", 3)], ".ff."),
+        ([("*", 1), ("run:copy", 2), ("copy", 1)], "f..."),
+    ],
+)
+def test_each_fault_counts_all_calls_of_its_name(faults: list[tuple[str, int]], expected: str) -> None:
+    driver = SimDriver()
+    for name, at in faults:
+        driver.fail(name, at=at)
+    outcomes = ""
+    for _ in expected:
+        try:
+            driver.enter("allocate")
+            outcomes += "."
+        except DriverError:
+            outcomes += "f"
+    assert outcomes == expected
+
+
+def test_a_lost_device_is_lost_by_the_second_fault_that_is_due_as_well() -> None:
+    driver = SimDriver()
+    driver.fail("launch")
+    driver.fail("*", error=DeviceLostError(719, "SIM_LOST", "lost"))
+    with pytest.raises(DriverError, match="injected fault in launch"):
+        driver.enter("launch")
+    assert driver.lost is not None
+    with pytest.raises(DeviceLostError):
+        driver.enter("launch")
+
+
+def test_page_locked_memory_takes_none_of_a_simulated_device() -> None:
+    driver = SimDriver(memory_bytes=1 << 20)
+    pinned = driver.pin(1 << 20)
+    address = driver.allocate(1 << 20)
+    assert (driver.memory_info().used, driver.pinned_bytes) == (1 << 20, 1 << 20)
+    driver.unpin(pinned, 1 << 20)
+    driver.free(address)
+    assert (driver.memory_info().used, driver.pinned_bytes) == (0, 0)
+
+
+def test_a_device_beside_another_has_its_seed_and_workers() -> None:
+    first = SimDriver(7, width=5)
+    second = SimDriver(ordinal=1, beside=first)
+    assert (second.properties.name, second.properties.multiprocessor_count) == ("simulated device (seed 7)", 5)
+    with pytest.raises(ArgumentError, match="seed: a device beside another one has that device's, got 2"):
+        SimDriver(2, beside=first)
+    with pytest.raises(ArgumentError, match="width: a device beside another one has that device's, got 3"):
+        SimDriver(width=3, beside=first)

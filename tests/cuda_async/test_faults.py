@@ -69,7 +69,7 @@ def settle(device: Device, driver: SimDriver) -> None:
     """Wait until the reactor and the finalizers have nothing left to do."""
     wait_all_idle(device)
     deadline = time.monotonic() + 500
-    while driver.memory_info().used and time.monotonic() < deadline:
+    while (driver.memory_info().used or driver.pinned_bytes) and time.monotonic() < deadline:
         wait_all_idle(device)
 
 
@@ -136,6 +136,7 @@ def attempt(driver: SimDriver, mode: str, *, again: bool = True) -> BaseExceptio
         gc.collect()
         settle(device, driver)
         assert driver.memory_info().used == 0, "memory leaked"
+        assert driver.pinned_bytes == 0, "page-locked memory leaked"
         assert driver.graphs == 0, "a graph leaked"
         assert driver.events - before == len(device.idle_events) + marks(device), "an event of the pool was lost"
     return failure

@@ -265,7 +265,7 @@ def test_kernels_without_end_keep_no_texts_without_end(monkeypatch: pytest.Monke
 
 # -- what a launch costs ---------------------------------------------------------------------------
 
-BYTECODES = {"built and executed": 901, "and waited for": 1644, "repeated": 76}
+BYTECODES = {"built and executed": 897, "and waited for": 1636, "repeated": 76}
 """Instructions of CPython 3.13 that a launch of saxpy takes; raise none of them unasked.
 
 The simulated driver's are among them, with 17 and 43 for the lock under which it appends to its queues.

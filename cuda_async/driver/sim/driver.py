@@ -28,7 +28,7 @@ from cuda_async.driver.interface import (
     MemoryInfo,
 )
 from cuda_async.driver.sim.virtual import SimEvent, SimExecutor, SimStream
-from cuda_async.errors import DeviceLostError, DriverError, InternalError, LaunchError, OutOfMemoryError
+from cuda_async.errors import ArgumentError, DeviceLostError, DriverError, InternalError, LaunchError, OutOfMemoryError
 
 __all__ = ("SimDriver",)
 
@@ -36,35 +36,49 @@ _FREED = 0xDD  # freed memory is filled with this byte: a late reader finds larg
 
 
 class _Fault:
-    """A call that is to fail: its name, the calls until then, the error."""
+    """A call that is to fail.
+
+    Attributes:
+        name: its name; `*` for any.
+        calls_left: calls of the name until then, the failing one included.
+        error: the error that it raises.
+    """
 
     def __init__(self, name: str, at: int, error: BaseException) -> None:
         self.name = name
-        self.left = at
+        self.calls_left = at
         self.error = error
+
+    def counts(self, call: str) -> bool:
+        """Whether a call is one of the name. `*` is for calls alone: `run:` is work."""
+        return self.name == call or (self.name == "*" and not call.startswith("run:"))
 
 
 class SimDriver(PooledDriver):
     """A device for tests.
 
     Args:
-        seed: picks the order of what may happen in any order.
+        seed: picks the order of what may happen in any order; 0 if it is left out.
         ordinal: the number of the device.
-        width: the number of simulated workers over which a kernel is spread.
-        memory_bytes: the bytes that can be allocated.
-        beside: another simulated device of the same machine. Steps of both are picked together, by that device's seed.
+        width: the number of simulated workers over which a kernel is spread; 3 if it is left out.
+        memory_bytes: the bytes that can be allocated. Pinned memory is the host's, and does not count.
+        beside: another simulated device of the same machine. Steps of both are picked together, by that device's seed
+            and over its workers: `seed` and `width` are left out.
         seconds: returns the virtual time of work, in seconds, of its kind (`launch`, `copy`, `fill` or `call`) and its
             size in tile blocks or bytes. By default it is a few microseconds, times a random number.
 
     Attributes:
-        log: the calls of the driver, a line for each: `launch 4 on s1`, `wait e2 on s1`.
-        calls: the number of calls, by name.
+        log: a line for each call on a stream but `begin_run`: `launch 4 on s1`, `wait e2 on s1`.
+        calls: by name, the number of calls, and of pieces of work that were executed (`run:copy`). Frees do not count.
         time: the virtual time, in seconds.
         lost: the error of a lost device; None while it works.
         events: events that were made and not closed.
         graphs: graphs that were made and not closed.
         open_runs: runs that were begun and not ended.
         automatic: whether a query makes the simulation take a step; a wait always does.
+
+    Raises:
+        ValueError: `seed` or `width` is given with `beside`.
 
     Example:
         >>> from cuda_async import Device, value
@@ -78,29 +92,36 @@ class SimDriver(PooledDriver):
 
     def __init__(
         self,
-        seed: int = 0,
+        seed: int | None = None,
         *,
         ordinal: int = 0,
-        width: int = 3,
+        width: int | None = None,
         memory_bytes: int = 1 << 30,
         beside: SimDriver | None = None,
         seconds: Callable[[str, int], float] | None = None,
     ) -> None:
         self.seconds = seconds
         if beside is None:
-            self._executor = SimExecutor(seed, width)
+            self._executor = SimExecutor(0 if seed is None else seed, 3 if width is None else width)
         else:
+            for name, number in (("seed", seed), ("width", width)):
+                if number is not None:
+                    raise ArgumentError(
+                        f"{name}: a device beside another one has that device's, got {number}; leave it out, and give "
+                        "it to the first device"
+                    )
             self._executor = beside.executor
         self._memory = BlockCache(HostBlock, memory_bytes)
+        self._host_memory = BlockCache(HostBlock, memory_bytes)
         self._live: dict[int, int] = {}
         self._pinned: dict[int, int] = {}
         self._faults: list[_Fault] = []
         self._properties = DeviceProperties(
             kind="sim",
             ordinal=ordinal,
-            name=f"simulated device (seed {seed})",
+            name=f"simulated device (seed {self._executor.seed})",
             arch="cpu",
-            multiprocessor_count=width,
+            multiprocessor_count=self._executor.width,
             l2_cache_bytes=0,
             total_memory_bytes=memory_bytes,
         )
@@ -122,6 +143,11 @@ class SimDriver(PooledDriver):
         return self._executor
 
     @property
+    def pinned_bytes(self) -> int:
+        """Bytes of pinned memory in use, in whole blocks."""
+        return self._host_memory.used
+
+    @property
     def automatic(self) -> bool:
         return self._executor.automatic
 
@@ -134,10 +160,13 @@ class SimDriver(PooledDriver):
     def fail(self, call: str, *, at: int = 1, error: BaseException | None = None) -> None:
         """Make the `at`-th call of this name from now on fail, once.
 
+        Each fault counts all calls of its name, also those that fail by another fault. If several are due at one call,
+        it raises the error of the first that was injected.
+
         Args:
-            call: `allocate`, `copy`, `fill`, `call`, `launch`, `record`, `wait_event`, `begin_run`, `pin`,
+            call: `allocate`, `copy`, `fill`, `call`, `launch`, `meet`, `record`, `wait_event`, `begin_run`, `pin`,
                 `load_module`, `begin_capture`, `end_capture`, `instantiate`, `upload`, `launch_graph`, `create_stream`,
-                `create_event`; `run:` before copy, fill, call or launch for work that fails when executed;
+                `create_event`; `run:` before copy, fill, call, launch or meet for work that fails when executed;
                 `*` for any call.
             at: 1 for the next call.
             error: the error; by default a `DriverError`, or an `OutOfMemoryError` for memory. A `DeviceLostError` loses
@@ -149,7 +178,7 @@ class SimDriver(PooledDriver):
         self._faults.append(_Fault(call, at, error))
 
     def lose(self, error: DeviceLostError | None = None) -> None:
-        """Lose the device: every pending and later operation fails with this error."""
+        """Lose the device: every later call and wait fails with this error, a wait for finished work too."""
         self.lost = error or DeviceLostError(719, "SIM_DEVICE_LOST", "the simulated device was lost")
 
     def step(self) -> bool:
@@ -171,26 +200,29 @@ class SimDriver(PooledDriver):
             self.calls[call] += 1
             if line is not None:
                 self.log.append(line)
-            if self.lost is not None and not call.startswith("run:"):
-                raise self.lost.with_traceback(None)
-            for fault in self._faults:
-                if fault.name == call or (fault.name == "*" and not call.startswith("run:")):
-                    fault.left -= 1
-                    if fault.left == 0:
-                        self._faults.remove(fault)
-                        error = fault.error
-                        if isinstance(error, DeviceLostError):
-                            self.lost = error
-                        del fault  # the exception will hold this frame: a cycle, if the frame held the exception
-                        try:
-                            raise error
-                        finally:
-                            del error
             if self.lost is not None:
-                raise self.lost.with_traceback(None)
+                self.check()
+            if self._faults and (error := self._due_error(call)) is not None:
+                try:
+                    raise error
+                finally:
+                    del error  # the exception holds this frame: a cycle, if the frame held the exception
 
-    def pass_time(self, clock: float) -> None:
-        """The clock of a stream has reached this time."""
+    def _due_error(self, call: str) -> BaseException | None:
+        """The error of the first fault that is due at this call. All faults count the call."""
+        errors: list[BaseException] = []
+        for fault in [*self._faults]:
+            if fault.counts(call):
+                fault.calls_left -= 1
+                if not fault.calls_left:
+                    self._faults.remove(fault)
+                    errors.append(fault.error)
+                    if isinstance(fault.error, DeviceLostError):
+                        self.lost = fault.error
+        return errors[0] if errors else None
+
+    def advance_to(self, clock: float) -> None:
+        """Note that the clock of a stream has reached this time, in seconds."""
         self.time = max(self.time, clock)
 
     def allocate(self, nbytes: int) -> int:
@@ -201,12 +233,15 @@ class SimDriver(PooledDriver):
                 2, "SIM_OUT_OF_MEMORY", f"{nbytes} bytes asked for, {self._memory.used} of {limit} in use"
             )
         address = self._memory.allocate(nbytes)
-        with self._executor.lock:
+        with self._executor.lock:  # a step of another thread may look through `_live`
             self._live[address] = nbytes
         return address
 
     def free(self, address: int) -> None:
-        """Free memory, in stream order, and overwrite it: a late reader finds nonsense."""
+        """Free memory, in stream order, and overwrite it: a late reader finds nonsense.
+
+        Called in a step, and so under the executor's lock, as `require` is.
+        """
         nbytes = self._live.pop(address, None)
         if nbytes is None:
             raise InternalError(f"memory at {address:#x} was freed twice")
@@ -278,7 +313,7 @@ class SimDriver(PooledDriver):
 
     def pin(self, nbytes: int) -> int:
         self.enter("pin")
-        address = self._memory.allocate(nbytes)
+        address = self._host_memory.allocate(nbytes)
         ctypes.memset(address, _FREED, nbytes)  # a read before a copy has arrived finds nonsense
         with self._executor.lock:  # a copy may be a step of another thread, which looks through `_pinned`
             self._pinned[address] = nbytes
@@ -287,7 +322,7 @@ class SimDriver(PooledDriver):
     def unpin(self, address: int, nbytes: int) -> None:
         with self._executor.lock:  # as in `pin`
             del self._pinned[address]
-        self._memory.free(address)
+        self._host_memory.free(address)
 
     def memory_info(self) -> MemoryInfo:
         total = self._properties.total_memory_bytes
@@ -297,4 +332,5 @@ class SimDriver(PooledDriver):
 
     def check(self) -> None:
         if self.lost is not None:
+            # One exception object serves all callers: its traceback would grow, and keep their frames.
             raise self.lost.with_traceback(None)

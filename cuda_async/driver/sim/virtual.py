@@ -35,6 +35,7 @@ class SimExecutor(Executor):
     """Takes one step at a time, under one lock, when a caller waits or asks.
 
     Attributes:
+        seed: picks the steps.
         idle_s: virtual seconds since the last step, in which callers asked and nothing could happen.
         when_idle: functions that are called with `idle_s` when nothing can happen, and return whether something now
             can.
@@ -45,6 +46,7 @@ class SimExecutor(Executor):
 
     def __init__(self, seed: int, width: int) -> None:
         self.automatic = True
+        self.seed = seed
         self.width = width
         self.random = random.Random(seed)
         self.lock = new_lock()
@@ -82,7 +84,7 @@ class SimExecutor(Executor):
         else:
             fixed, per_unit = _SECONDS.get(kind, (1e-7, 0.0))
             stream.clock += (fixed + per_unit * amount) * self.random.uniform(0.5, 2.0)
-        driver.pass_time(stream.clock)
+        driver.advance_to(stream.clock)
         driver.enter(f"run:{kind}")
 
     def now(self, stream: QueueStream) -> float:
@@ -90,7 +92,7 @@ class SimExecutor(Executor):
 
     def joined(self, stream: QueueStream, ticket: Ticket) -> None:
         stream.clock = max(stream.clock, ticket.time)
-        cast("SimStream", stream).owner.pass_time(stream.clock)
+        cast("SimStream", stream).owner.advance_to(stream.clock)
 
     def progress(self) -> None:
         if self.automatic and not self.step():
