@@ -14,7 +14,6 @@ from typing import Any, cast
 
 import numpy as np
 
-from cutile.conversion import fits, short, wider
 from cutile.dtypes import DTypeLike, bool_, f32, i32, i64
 from cutile.frontend import elsewhere, plain_numbers
 from cutile.frontend.frame import Frame
@@ -45,7 +44,6 @@ from cutile.frontend.values import (
     is_tile,
     items_of,
     meeting,
-    noun,
     plain,
     shift_for_power,
     to_tile,
@@ -193,37 +191,9 @@ def materialize(
             f"expected a tile or a number, got {describe(value)}",
             remedy="Load a tile of a tensor or Mut first; take an item of a tuple.",
         )
-    kind = dtype.kind if dtype is not None else ""
     element = dtype or default_dtype(value)
-    beside = "tile" if neighbour is None else noun(neighbour)
-
-    def conversion(wanted: str) -> str:
-        return f"ct.convert_tile(tile, ct.{wanted})" if neighbour is None else converted(neighbour, wanted)
-
-    def widening() -> str:
-        wide, otherwise = wider(value, element), plain_numbers.beyond(value, element, neighbour)
-        return f"Convert the {beside}, to hold both: {conversion(wide.name)}." if wide else otherwise
-
-    if isinstance(value, float) and kind in ("int", "uint", "bool"):
-        frame.type_error(
-            f"the number {value!r} does not fit beside a {beside} of {element}",
-            remedy=f"Convert the {beside} to a float dtype first: {conversion('f32')}.",
-        )
-    if kind == "bool" and not isinstance(value, bool):
-        frame.type_error(
-            f"the number {value!r} does not fit beside a {beside} of bool",
-            remedy=f"Use True or False, or convert the {beside} first: {conversion('i32')}.",
-        )
-    if kind in ("int", "uint") and not element.min <= value <= element.max:
-        frame.type_error(
-            f"the number {value} does not fit {element} ({element.min} to {element.max})", remedy=widening()
-        )
-    if not fits(value, element):
-        frame.type_error(
-            f"the number {short(value)} does not fit {element}, whose largest is {element.max:.8g}",
-            remedy=f"Write ct.{element.__name__}.max or float('inf') if that is meant. {widening()}",
-        )
-    value = float(value) if kind in ("float", "storage") else value
+    plain_numbers.require_fit(frame, value, element, neighbour)
+    value = float(value) if element.kind in ("float", "storage") else value
     op = Constant(value=value, dtype=element, shape=shape)
     number = frame.emit(op)
     if (bare or dtype is None) and element is f32:
