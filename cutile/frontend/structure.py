@@ -16,6 +16,7 @@ from cutile.frontend.captures import compile_time
 from cutile.frontend.frame import Frame
 from cutile.frontend.registry import FOLDED, method
 from cutile.frontend.values import (
+    IN_MEMORY,
     BoundFunction,
     IteratorItems,
     ListItems,
@@ -28,6 +29,7 @@ from cutile.frontend.values import (
     hold_items,
     is_tile,
     items_of,
+    plain,
 )
 
 
@@ -239,6 +241,20 @@ def compared_items(value: Any) -> tuple[Any, ...] | None:
     names = {field.name for field in getattr(owner, "__dataclass_fields__", {}).values() if field.compare}
     fields = dataclasses.fields(value.kind)  # pyright: ignore[reportArgumentType]
     return tuple(item for item, field in zip(value.items, fields, strict=True) if field.name in names)
+
+
+def needs_item_comparison(value: Any) -> bool:
+    """Whether Python's own comparison of a value with items would be wrong.
+
+    It would if an item is a tile or memory, or if the value is of a class of the front end's.
+    """
+    items = compared_items(value)
+    return items is not None and (
+        isinstance(value, Record | Table | ListItems)
+        or any(
+            is_tile(item) or isinstance(item, IN_MEMORY) or needs_item_comparison(item) for item in map(plain, items)
+        )
+    )
 
 
 def _order(key: Any) -> tuple[bool, Any]:
