@@ -45,7 +45,7 @@ from cutile.frontend.families import (
 )
 from cutile.frontend.frame import Frame
 from cutile.frontend.inline import Closure, inline, inline_closure
-from cutile.frontend.operators import PYTHON, binary, comparison, is_number, materialize, unary
+from cutile.frontend.operators import PYTHON_OPERATORS, binary, comparison, is_number, materialize, unary
 from cutile.frontend.plain_numbers import Interval
 from cutile.frontend.registry import BUILTINS, FOLDED, METHODS, OPERATIONS, Handler
 from cutile.frontend.structure import construct, field_names
@@ -210,7 +210,7 @@ def _described(signature: inspect.Signature) -> str:
 _MATH = {function for function in vars(math).values() if callable(function)}
 """Functions of the module `math`, which are computed when the kernel is compiled."""
 
-OPERATORS = {function: kind for kind, function in PYTHON.items() if kind not in (ast.In, ast.NotIn)}
+OPERATORS = {function: kind for kind, function in PYTHON_OPERATORS.items() if kind not in (ast.In, ast.NotIn)}
 """The functions of the module `operator`, with the syntax of each. `contains` is not among them: it takes its operands
 the other way round than `in`."""
 

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import numpy as np
 
-from cutile.conversion import fits, short, wider
 from cutile.dtypes import DTypeLike, bool_, f32, i32, i64
 from cutile.frontend import elsewhere, plain_numbers
 from cutile.frontend.frame import Frame
@@ -27,25 +26,21 @@ from cutile.frontend.structure import (
     has_own_truth,
     leaves,
     may_be_equal,
+    needs_item_comparison,
     own_equality,
     own_method,
     own_operator,
 )
 from cutile.frontend.values import (
+    IN_MEMORY,
     ListItems,
-    MappedRef,
-    MutRef,
-    PartitionRef,
-    PointerRef,
     Record,
     Table,
-    TensorRef,
     converted,
     describe,
     is_tile,
     items_of,
     meeting,
-    noun,
     plain,
     shift_for_power,
     to_tile,
@@ -65,7 +60,7 @@ def _is_not_in(item: Any, items: Any) -> bool:
     return item not in items
 
 
-PYTHON: dict[type[ast.AST], Callable[..., Any]] = {
+PYTHON_OPERATORS: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -93,6 +88,7 @@ PYTHON: dict[type[ast.AST], Callable[..., Any]] = {
     ast.Invert: operator.invert,
     ast.Not: operator.not_,
 }
+"""The meaning of operators on compile-time values. `@` is not among them: Python's numbers have none."""
 
 SPELLING: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
@@ -101,6 +97,7 @@ SPELLING: dict[type[ast.AST], str] = {
     ast.Is: "is", ast.IsNot: "is not", ast.In: "in", ast.NotIn: "not in",
     ast.USub: "-", ast.UAdd: "+", ast.Invert: "~", ast.Not: "not",
 }  # fmt: skip
+"""Operators as kernels write them, for errors."""
 
 TILE_BINARY: dict[type[ast.AST], type[Op]] = {
     ast.Add: arith.Add,
@@ -115,6 +112,7 @@ TILE_BINARY: dict[type[ast.AST], type[Op]] = {
     ast.LShift: arith.Shl,
     ast.RShift: arith.Shr,
 }
+"""The operation of an operator on two tiles of one type. `**` and `@` become other operations."""
 
 TILE_COMPARE: dict[type[ast.AST], type[Op]] = {
     ast.Eq: compare.Eq,
@@ -124,18 +122,25 @@ TILE_COMPARE: dict[type[ast.AST], type[Op]] = {
     ast.Gt: compare.Gt,
     ast.GtE: compare.Ge,
 }
+"""The operation of a comparison of two tiles of one type."""
 
 MAX_UNROLLED_POWER = 16
-"""The largest exponent of `**` that becomes products."""
+"""The largest exponent of `**` that becomes products: six of them at most, for 15."""
 
 _LOW_BITS_SUFFICE = (ast.Add, ast.Sub, ast.Mult, ast.BitAnd, ast.BitOr, ast.BitXor)
 """Operators whose low bits depend on the operands' low bits alone, so that they need no `widened` operands."""
 
 _PYTHON_KINDS = (bool, int, float, str, tuple, type(None), type)
-"""Classes of compile-time values that are the same objects in Python."""
+"""Classes of compile-time values that the front end holds as Python's own objects.
 
-_IN_MEMORY = (TensorRef, MutRef, MappedRef, PartitionRef, PointerRef)
-"""Classes of values that stand for memory. Their elements have to be loaded before they are compared."""
+The classes of all other values, such as `TensorRef`, are in `values.py`.
+"""
+
+_ITEM_COMPARISONS = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
+"""Comparisons of tuples and dataclasses, item by item."""
+
+_OF_LIKE_SEQUENCES = (ast.Add, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+"""Operators that Python refuses between a list and a tuple."""
 
 _ANY_OPERANDS = (ast.Eq, ast.NotEq, ast.Is, ast.IsNot, ast.In, ast.NotIn, ast.Not)
 """Operators that take compile-time values of any kind."""
@@ -193,37 +198,9 @@ def materialize(
             f"expected a tile or a number, got {describe(value)}",
             remedy="Load a tile of a tensor or Mut first; take an item of a tuple.",
         )
-    kind = dtype.kind if dtype is not None else ""
     element = dtype or default_dtype(value)
-    beside = "tile" if neighbour is None else noun(neighbour)
-
-    def conversion(wanted: str) -> str:
-        return f"ct.convert_tile(tile, ct.{wanted})" if neighbour is None else converted(neighbour, wanted)
-
-    def widening() -> str:
-        wide, otherwise = wider(value, element), plain_numbers.beyond(value, element, neighbour)
-        return f"Convert the {beside}, to hold both: {conversion(wide.name)}." if wide else otherwise
-
-    if isinstance(value, float) and kind in ("int", "uint", "bool"):
-        frame.type_error(
-            f"the number {value!r} does not fit beside a {beside} of {element}",
-            remedy=f"Convert the {beside} to a float dtype first: {conversion('f32')}.",
-        )
-    if kind == "bool" and not isinstance(value, bool):
-        frame.type_error(
-            f"the number {value!r} does not fit beside a {beside} of bool",
-            remedy=f"Use True or False, or convert the {beside} first: {conversion('i32')}.",
-        )
-    if kind in ("int", "uint") and not element.min <= value <= element.max:
-        frame.type_error(
-            f"the number {value} does not fit {element} ({element.min} to {element.max})", remedy=widening()
-        )
-    if not fits(value, element):
-        frame.type_error(
-            f"the number {short(value)} does not fit {element}, whose largest is {element.max:.8g}",
-            remedy=f"Write ct.{element.__name__}.max or float('inf') if that is meant. {widening()}",
-        )
-    value = float(value) if kind in ("float", "storage") else value
+    plain_numbers.require_fit(frame, value, element, neighbour)
+    value = float(value) if element.kind in ("float", "storage") else value
     op = Constant(value=value, dtype=element, shape=shape)
     number = frame.emit(op)
     if (bare or dtype is None) and element is f32:
@@ -247,6 +224,7 @@ def broadcast_shape(frame: Frame, shapes: list[tuple[int, ...]], what: str) -> t
 def _new_axis_remedy(shapes: list[tuple[int, ...]]) -> str:
     """A remedy where one more axis would let shapes broadcast; empty elsewhere."""
     most = max(map(len, shapes))
+    # Only shapes of one axis get another: where it would belong in longer ones is the author's guess alone.
     try:
         np.broadcast_shapes(*[(*each, 1) if len(each) == 1 < most else each for each in shapes])
     except ValueError:
@@ -259,7 +237,7 @@ def broadcast_to(frame: Frame, value: Value, shape: tuple[int, ...]) -> Value:
     have = value.tile.shape
     if have == shape:
         return value
-    if have and len(have) < len(shape):
+    if have and len(have) < len(shape):  # a scalar broadcasts to any shape as it is
         value = frame.emit(Reshape(x=value, shape=(1,) * (len(shape) - len(have)) + have))
         if value.tile.shape == shape:
             return value
@@ -270,7 +248,8 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
     """Tiles of one type for `values`: numbers take the tiles' dtype, shapes broadcast.
 
     Raises:
-        KernelTypeError: the tiles have different dtypes; names both.
+        KernelTypeError: a value is neither a tile nor a number, dtypes differ, shapes do not broadcast, or a number
+            does not fit the tiles' dtype.
     """
     tiles = [value for value in values if is_tile(value)]
     for value in values:
@@ -279,6 +258,8 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
                 f"{what}: expected a tile or a number, got {describe(value)}",
                 remedy=to_tile(value),
             )
+    # The dtype is that of the first strong tile, else the one that plain numbers share. It stays None for constants of
+    # one default dtype, which each of them takes by itself.
     strong = [tile for tile in tiles if not is_weak(frame, tile)]
     if dtype is None and tiles:
         dtype = strong[0].tile.dtype if strong else dtype_of_weak(values)
@@ -291,8 +272,11 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
         if tile.tile.dtype is not dtype:
             first = next((each for each in tiles if each.tile.dtype is dtype), tile)
             kinds = ("tiles", "a tile and a scalar", "scalars")[first.tile.is_scalar + tile.tile.is_scalar]
+            dtypes = [dtype, tile.tile.dtype]
+            if first.tile.is_scalar and not tile.tile.is_scalar:
+                dtypes.reverse()  # the tile's first, as in `kinds`
             frame.type_error(
-                f"{what}: {kinds} of different dtypes do not mix: {dtype} and {tile.tile.dtype}",
+                f"{what}: {kinds} of different dtypes do not mix: {dtypes[0]} and {dtypes[1]}",
                 remedy=meeting(first, tile, is_weak(frame, tile)),
             )
     shape = broadcast_shape(frame, [tile.tile.shape for tile in tiles], what) if tiles else ()
@@ -307,21 +291,20 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
 
 
 def widened(frame: Frame, values: list[Any]) -> list[Any]:
-    """Values with strong i32 tiles as i64 beside a weak i64.
+    """The operands, with i32 tiles converted to i64 if a plain number that is an i64 stands beside them.
 
-    So the operation is exact, as in Python. `narrowed` makes its result an i32 again.
+    All other tiles must be i32. The operation is exact then, as in Python. `narrowed` makes its result an i32 again.
     """
-    weak = frame.compilation.weak
-    wide = any(is_tile(each) and each in weak and each.tile.dtype is i64 for each in values)
-    strong = [each for each in values if is_tile(each) and each not in weak]
+    wide = any(is_tile(each) and is_weak(frame, each) and each.tile.dtype is i64 for each in values)
+    strong = [each for each in values if is_tile(each) and not is_weak(frame, each)]
     if not wide or any(each.tile.dtype is not i32 for each in strong):
         return values
     return [frame.emit(Convert(x=each, dtype=i64)) if each in strong else each for each in values]
 
 
 def narrowed(frame: Frame, result: Value, *operands: Any) -> Value:
-    """The result of an operation on `widened` operands, in the strong ones' i32."""
-    strong = [each for each in operands if is_tile(each) and each not in frame.compilation.weak]
+    """The result of an operation on `widened` operands: an i32 again if they were converted."""
+    strong = [each for each in operands if not is_weak(frame, each)]
     was_widened = strong and result.tile.dtype is i64 and all(each.tile.dtype is i32 for each in strong)
     return frame.emit(Convert(x=result, dtype=i32)) if was_widened else result
 
@@ -338,6 +321,7 @@ def _power(frame: Frame, base: Any, exponent: Any) -> Any:
                 or f"Convert to floats first: {_first_converted('f32', base, exponent)}, or multiply in a loop.",
             )
         return frame.emit(math.Pow(x=x, y=y))
+    _refuse_bool(frame, ast.Pow, base)
     result = None
     square = base
     while exponent:
@@ -347,6 +331,13 @@ def _power(frame: Frame, base: Any, exponent: Any) -> Any:
         if exponent:
             square = binary(frame, ast.Mult, square, square)
     return result
+
+
+def _refuse_bool(frame: Frame, kind: type[ast.AST], value: Value, *others: Any) -> None:
+    """Refuse arithmetic on a bool, or a tile of bools."""
+    if value.tile.dtype.is_bool:
+        remedy = f"Convert first: {_first_converted('i32', *others, value)}."
+        frame.type_error(f"{SPELLING[kind]}: arithmetic on bool", remedy=remedy)
 
 
 _POINTER_METHODS: dict[type[ast.AST], str] = {ast.Add: "__add__", ast.Sub: "__sub__"}
@@ -359,7 +350,7 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     own = METHODS.get((cast("type[Any]", type(left)), _POINTER_METHODS.get(kind, "")))
     if own is not None:
         return own(frame, left, right)
-    own = own_operator(frame, kind, left, right)
+    own = own_operator(frame, kind, left, right)  # ahead of folding, by which an author's class is no operand
     if own is not NotImplemented:
         return own
     spelling = SPELLING[kind]
@@ -373,12 +364,15 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     require_computed(frame, spelling, left, right)
     if kind is ast.Pow:
         result = _power(frame, left, right)
-        return result if result in frame.compilation.weak else of_weak(frame, result, left, right)
+        # Products of whole numbers have noted their interval, which a second note would replace.
+        return result if is_weak(frame, result) else of_weak(frame, result, left, right)
+    # Ahead of `unify`: intervals say how wide an operation on plain numbers is.
     if kind in plain_numbers.BINARY and is_whole(frame, left) and is_whole(frame, right):
         interval = plain_numbers.BINARY[kind](interval_of(frame, left), interval_of(frame, right))
         return computed(frame, TILE_BINARY[kind], interval, left, right)
     is_of_numbers = kind is ast.Div and is_weak(frame, left) and is_weak(frame, right)  # a float, as in Python
-    values = [left, right] if kind in _LOW_BITS_SUFFICE else widened(frame, [left, right])
+    # Integers are not divided by `/`, and the error has to name the dtype that the author sees.
+    values = [left, right] if kind in (*_LOW_BITS_SUFFICE, ast.Div) else widened(frame, [left, right])
     x, y = unify(frame, values, spelling, f32 if is_of_numbers else None)
     dtype = x.tile.dtype
     if kind is ast.Div and not dtype.is_float:
@@ -391,9 +385,8 @@ def binary(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
             f"{spelling}: bit operations take integers or bools, got {dtype}",
             remedy=f"Convert first: {_first_converted('i32', left, right)}.",
         )
-    if dtype.is_bool and kind not in (ast.BitAnd, ast.BitOr, ast.BitXor):
-        remedy = f"Convert first: {_first_converted('i32', left, right)}."
-        frame.type_error(f"{spelling}: arithmetic on bool", remedy=remedy)
+    if kind not in (ast.BitAnd, ast.BitOr, ast.BitXor):
+        _refuse_bool(frame, kind, x, left, right)
     result = frame.emit(TILE_BINARY[kind](x=x, y=y))
     return of_weak(frame, narrowed(frame, result, left, right), left, right)
 
@@ -408,35 +401,47 @@ def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
     for value in values:
         if isinstance(value, Record) and (remedy := define_operator(kind, value)):
             frame.type_error(f"{SPELLING[kind]}: cannot use a {describe(value)}", remedy=remedy)
-    if kind not in PYTHON:
+    if kind not in PYTHON_OPERATORS:
+        for value in filter(lambda operand: not is_number(operand), values):
+            frame.type_error(f"{SPELLING[kind]}: cannot use a {describe(value)}", remedy=to_tile(value))
         frame.type_error(f"{SPELLING[kind]} of two numbers", remedy="It multiplies tiles of at least one axis.")
+    classes = {isinstance(value, ListItems) for value in values if isinstance(value, tuple)}
+    if kind in _OF_LIKE_SEQUENCES and len(classes) > 1:
+        message = f"{SPELLING[kind]}: a list and a tuple do not mix"
+        frame.type_error(message, remedy="Make them alike: [*items] is a list, (*items,) a tuple.")
     for value in values:
-        if any(map(is_tile, leaves(value))) and kind not in (ast.Is, ast.IsNot, ast.Add, ast.Mult):
+        holds_tiles = not isinstance(value, IN_MEMORY) and any(map(is_tile, leaves(value)))  # a pointer has an address
+        if holds_tiles and kind not in (ast.Is, ast.IsNot, ast.Add, ast.Mult):
             frame.type_error(
                 f"{SPELLING[kind]}: a tuple that holds tiles", remedy="Combine or compare its items one by one."
             )
         if not isinstance(value, _PYTHON_KINDS) and kind not in _ANY_OPERANDS:
             frame.type_error(f"{SPELLING[kind]}: cannot use a {describe(value)}", remedy=to_tile(value))
-    if kind in (ast.Eq, ast.NotEq, ast.In, ast.NotIn) and (wrong := elsewhere.compared_with_dtype(*values)):
-        message = f"{SPELLING[kind]}: a dtype never equals {describe(wrong[0])}"
-        frame.type_error(message, remedy=f"Compare it with {wrong[1]}.")
-    # `x == 0` of a tensor would be false, whatever its elements are.
-    for value in values:
-        if kind in (ast.Eq, ast.NotEq) and isinstance(value, _IN_MEMORY) and None not in values:
-            frame.type_error(f"{SPELLING[kind]}: cannot use a {describe(value)}", remedy=to_tile(value))
+    if kind in _ITEM_COMPARISONS:
+        _refuse_never_equal(frame, kind, *values)
     try:
-        return PYTHON[kind](*values)
+        return PYTHON_OPERATORS[kind](*values)
     except (TypeError, ValueError, ArithmeticError, MemoryError) as error:
         # Python's own message would name a class of the front end, such as `TensorRef`.
         for value in values:
             if not isinstance(value, _PYTHON_KINDS):
                 frame.type_error(f"{SPELLING[kind]}: cannot use a {describe(value)}", remedy=to_tile(value))
         tuples = any(isinstance(value, tuple) for value in values)
-        remedy = to_tile(()) if tuples else "Both sides are known now, and Python itself refuses them."
+        remedy = to_tile(()) if tuples else "The operands are known now, and Python itself refuses them."
         # Versions of Python have different words for a division by zero.
         reason = "division by zero" if isinstance(error, ZeroDivisionError) else str(error)
         reason = "the result does not fit into memory" if isinstance(error, MemoryError) else reason
         frame.type_error(f"{SPELLING[kind]}: {reason}", remedy=remedy)
+
+
+def _refuse_never_equal(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> None:
+    """Refuse a comparison of two values that would be false whatever their elements, or names, are."""
+    if wrong := elsewhere.compared_with_dtype(left, right):
+        message = f"{SPELLING[kind]}: a dtype never equals {describe(wrong[0])}"
+        frame.type_error(message, remedy=f"Compare it with {wrong[1]}.")
+    for value in (left, right):
+        if isinstance(value, IN_MEMORY) and left is not None and right is not None:
+            frame.type_error(f"{SPELLING[kind]}: cannot use a {describe(value)}", remedy=to_tile(value))
 
 
 def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
@@ -444,21 +449,21 @@ def unary(frame: Frame, kind: type[ast.AST], value: Any) -> Any:
     value = plain(value)
     if kind is ast.Not and isinstance(value, Record) and not has_own_truth(value):
         return False  # any object is true
-    if kind is ast.Not and isinstance(value, (*_IN_MEMORY, Record, tuple)):
-        return not truth(frame, value)  # raises where `if x:` does
+    if kind is ast.Not and isinstance(value, (*IN_MEMORY, Record, tuple)):
+        return not truth(frame, value)  # memory and dataclasses raise, as in `if x:`; a tuple is true if it has items
     if own := own_method(frame, value, OWN_PREFIXES.get(kind, "")):
         return frame.invoke(own, value, node=frame.node)
     if not is_tile(value):
         return _fold(frame, kind, value)
     require_computed(frame, SPELLING[kind], value)
+    if kind in (ast.UAdd, ast.USub):
+        _refuse_bool(frame, kind, value)
     if kind is ast.UAdd:
         return value
     if kind in (ast.USub, ast.Invert) and is_whole(frame, value):
         op, interval = (arith.Neg, plain_numbers.negated) if kind is ast.USub else (arith.Not, plain_numbers.inverted)
         return computed(frame, op, interval(interval_of(frame, value)), value)
     if kind is ast.USub:
-        if value.tile.dtype.is_bool:
-            frame.type_error("-: arithmetic on bool", remedy=f"Convert first: {converted(value, 'i32', 'x')}.")
         return of_weak(frame, frame.emit(arith.Neg(x=value)), value)
     if kind is ast.Not:
         if not value.tile.is_scalar:
@@ -477,58 +482,52 @@ def comparison(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
     left, right = plain(left), plain(right)
     if isinstance(right, Table) and kind in (ast.In, ast.NotIn):
         right = tuple(right.items)
-    if kind in _ITEM_COMPARISONS and (_compared_here(left) or _compared_here(right)):
+    if kind in _ITEM_COMPARISONS and (needs_item_comparison(left) or needs_item_comparison(right)):
         return _compare_items(frame, kind, left, right)
     own = own_operator(frame, kind, left, right)
     if own is not NotImplemented:
         return own
+    is_scalar = is_tile(left) and left.tile.is_scalar
+    if kind in (ast.In, ast.NotIn) and isinstance(right, tuple) and (is_scalar or isinstance(left, IN_MEMORY)):
+        return _compare_items(frame, kind, left, right)
     if not is_tile(left) and not is_tile(right):
         return _fold(frame, kind, left, right)
     if kind in (ast.Is, ast.IsNot) and (left is None or right is None):
-        return kind is ast.IsNot  # a tile is not None
-    if kind in (ast.In, ast.NotIn) and isinstance(right, tuple) and is_tile(left) and left.tile.is_scalar:
-        return _is_one_of(frame, kind, left, items_of(right))
+        return kind is ast.IsNot  # the other one is a tile, which is not None
+    if kind in (ast.In, ast.NotIn) and not isinstance(right, tuple | Value):
+        remedy = to_tile(right) if isinstance(right, IN_MEMORY) else "Write the items as a tuple: x in (1, 2)."
+        frame.type_error(f"{SPELLING[kind]}: expected a tuple, got {describe(right)}", remedy=remedy)
     if kind not in TILE_COMPARE:
-        scalar = all(not is_tile(each) or each.tile.is_scalar for each in cast("list[Any]", [left, right]))
-        what = "a scalar" if scalar else "a tile"
-        frame.type_error(f"`{SPELLING[kind]}` of {what}", remedy="Compare the elements with == or !=.")
+        scalars = all(not is_tile(operand) or operand.tile.is_scalar for operand in cast("list[Any]", [left, right]))
+        what, elements = ("a scalar", "it") if scalars else ("a tile", "the elements")
+        frame.type_error(f"`{SPELLING[kind]}` of {what}", remedy=f"Compare {elements} with == or !=.")
     require_computed(frame, SPELLING[kind], left, right)
     x, y = unify(frame, widened(frame, [left, right]), SPELLING[kind])
     return frame.emit(TILE_COMPARE[kind](x=x, y=y))
 
 
-_ITEM_COMPARISONS = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
-"""Comparisons of tuples and dataclasses, item by item."""
-
-
-def _compared_here(value: Any) -> bool:
-    """Whether a value holds tiles, or is the front end's in place of Python's."""
-    items = compared_items(value)
-    return items is not None and (
-        isinstance(value, Record | Table | ListItems)
-        or any(is_tile(plain(item)) or _compared_here(item) for item in items)
-    )
-
-
 def _compare_items(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
-    """`==` of tuples that hold scalars, and `in` of tuples that hold such tuples."""
+    """`==`, `!=`, `in` and `not in` of tuples, dataclasses and dicts, item by item."""
     if kind in (ast.In, ast.NotIn):
         if not isinstance(right, tuple):
             frame.type_error(f"`{SPELLING[kind]}`: expected a tuple, got {describe(right)}", remedy=to_tile(right))
-        contained = _any_of(frame, [_equal(frame, left, each) for each in items_of(right)])
+        contained = _any_of(frame, (_equal(frame, kind, left, item) for item in items_of(right)))
         return contained if kind is ast.In else _negated(frame, contained)
-    equal = _equal(frame, left, right)
+    equal = _equal(frame, kind, left, right)
     return equal if kind is ast.Eq else _negated(frame, equal)
 
 
-def _equal(frame: Frame, left: Any, right: Any) -> Any:
-    """Whether two values are equal, as Python has it: a bool, or a bool scalar."""
+def _equal(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
+    """Whether two items are equal by Python's rules, in a comparison of this kind: a bool, or a bool scalar."""
     left, right = plain(left), plain(right)
-    for one, two in ((left, right), (right, left)):
-        if own := own_equality(frame, one, two):
-            return truth(frame, frame.invoke(own, one, two, node=frame.node))
+    for x, y in ((left, right), (right, left)):
+        if own := own_equality(frame, x, y):
+            return truth(frame, frame.invoke(own, x, y, node=frame.node))
     x, y = compared_items(left), compared_items(right)
     if x is None or y is None:
+        if isinstance(left, IN_MEMORY) and left == right:
+            return True  # one and the same, which Python asks of items first
+        _refuse_never_equal(frame, kind, left, right)
         if not (is_tile(left) or is_tile(right)):
             return left == right
         if not all(map(is_tile_or_number, (left, right))):
@@ -543,8 +542,8 @@ def _equal(frame: Frame, left: Any, right: Any) -> Any:
     if not may_be_equal(left, right) or len(x) != len(y):
         return False
     result: Any = True
-    for one, two in zip(x, y, strict=True):
-        equal = _equal(frame, one, two)
+    for first, second in zip(x, y, strict=True):
+        equal = _equal(frame, kind, first, second)
         if not is_tile(equal):
             if not equal:
                 return False
@@ -553,8 +552,8 @@ def _equal(frame: Frame, left: Any, right: Any) -> Any:
     return result
 
 
-def _any_of(frame: Frame, flags: list[Any]) -> Any:
-    """Whether any flag is true, a bool or a bool scalar."""
+def _any_of(frame: Frame, flags: Iterable[Any]) -> Any:
+    """Whether any flag is true, a bool or a bool scalar; flags behind a constant True are not computed."""
     result: Any = False
     for flag in flags:
         if not is_tile(flag):
@@ -569,23 +568,18 @@ def _negated(frame: Frame, flag: Any) -> Any:
     return frame.emit(arith.Not(x=flag)) if is_tile(flag) else not flag
 
 
-def _is_one_of(frame: Frame, kind: type[ast.AST], value: Value, items: tuple[Any, ...]) -> Any:
-    """`value in items`, for a scalar: whether it equals one of them."""
-    numbers = filter(is_tile_or_number, items)  # nothing else equals a scalar
-    contained = _any_of(frame, [comparison(frame, ast.Eq, value, number) for number in numbers])
-    return contained if kind is ast.In else _negated(frame, contained)
-
-
 def truth(frame: Frame, value: Any, node: ast.AST | None = None) -> Any:
     """`value` as a condition: a Python bool, or a bool scalar."""
     value = plain(value)
     if not isinstance(value, Value):
         if is_number(value) or isinstance(value, str | tuple | type(None)):
             return bool(value)  # pyright: ignore[reportUnknownArgumentType]
-        remedy = to_tile(value) if isinstance(value, DeviceVariable) else "Compare something."
-        if isinstance(value, _IN_MEMORY):
+        remedy = to_tile(value) if isinstance(value, DeviceVariable) else "Compare it: a condition is like x > 0."
+        if isinstance(value, Record) and has_own_truth(value):
+            remedy = "Compare its fields: a kernel asks no object whether it is true."
+        if isinstance(value, IN_MEMORY):
             name = ast.unparse(node) if isinstance(node, ast.Name | ast.Attribute) else "x"
-            remedy = f"Whether it was given is `{name} is not None`. Its elements are compared once they are loaded."
+            remedy = f"To ask whether it was given, write `{name} is not None`. To compare its elements, load them."
         frame.type_error(f"a condition must be a bool, got {describe(value)}", node, remedy)
     if not value.tile.is_scalar:
         frame.type_error(

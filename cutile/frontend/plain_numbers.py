@@ -26,8 +26,9 @@ from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+from cutile.conversion import fits, short, wider
 from cutile.dtypes import DTypeLike, bf16, f16, f32, f64, i32, i64, u64
-from cutile.frontend.values import is_tile
+from cutile.frontend.values import converted, is_tile, noun
 from cutile.ir import Constant, Op, Value
 from cutile.ops.cast import Convert
 
@@ -245,6 +246,9 @@ def adapted(frame: Frame, value: Any, dtype: DTypeLike) -> Any:
     """Convert a plain number to `dtype` if it may become that dtype.
 
     Any other value is returned as it is.
+
+    Raises:
+        KernelTypeError: the value is a constant that `dtype` cannot hold.
     """
     if not is_tile(value) or value not in frame.compilation.weak or value.tile.dtype is dtype:
         return value
@@ -252,6 +256,9 @@ def adapted(frame: Frame, value: Any, dtype: DTypeLike) -> Any:
     converts = dtype in _WEAK_TARGETS.get(value.tile.dtype, ()) or frame.compilation.bare.becomes(value, dtype)
     if not converts:
         return value
+    interval = frame.compilation.weak[value]
+    if interval is not None and interval.low == interval.high:  # a constant, broadcast: it is refused as any other is
+        require_fit(frame, interval.low, dtype)
     conversion = Convert(x=value, dtype=dtype)
     result = frame.emit(conversion)
     if dtype is f32:  # a later conversion to f64 converts the whole number itself, in place of the f32
@@ -283,7 +290,45 @@ def whole_dtype(interval: Interval) -> DTypeLike:
     return i32 if interval.fits(i32) else i64
 
 
-def beyond(value: Any, dtype: DTypeLike, neighbour: Value | None = None) -> str:
+def require_fit(frame: Frame, number: float, dtype: DTypeLike, neighbour: Value | None = None) -> None:
+    """Refuse a constant number that a dtype cannot hold.
+
+    Args:
+        neighbour: the tile or scalar that has `dtype`, for errors.
+    """
+    beside = "tile" if neighbour is None else noun(neighbour)
+
+    def conversion(wider_dtype: str) -> str:
+        return f"ct.convert_tile(tile, ct.{wider_dtype})" if neighbour is None else converted(neighbour, wider_dtype)
+
+    def widening() -> str:
+        wide = wider(number, dtype)
+        if wide is None:
+            return _beyond(number, dtype, neighbour)
+        return f"Convert the {beside}, to hold both: {conversion(wide.name)}."
+
+    if isinstance(number, float) and dtype.kind in ("int", "uint", "bool"):
+        frame.type_error(
+            f"the number {number!r} does not fit beside a {beside} of {dtype}",
+            remedy=f"Convert the {beside} to a float dtype first: {conversion('f32')}.",
+        )
+    if dtype.is_bool and not isinstance(number, bool):
+        frame.type_error(
+            f"the number {short(number)} does not fit beside a {beside} of bool",
+            remedy=f"Use True or False, or convert the {beside} first: {conversion('i32')}.",
+        )
+    if dtype.is_integer and not dtype.min <= number <= dtype.max:
+        frame.type_error(
+            f"the number {short(number)} does not fit {dtype} ({dtype.min} to {dtype.max})", remedy=widening()
+        )
+    if not fits(number, dtype):
+        frame.type_error(
+            f"the number {short(number)} does not fit {dtype}, whose largest is {dtype.max:.8g}",
+            remedy=f"Write ct.{dtype.__name__}.max or float('inf') if that is meant. {widening()}",
+        )
+
+
+def _beyond(number: float, dtype: DTypeLike, neighbour: Value | None) -> str:
     """The remedy for a number that neither `dtype` nor a wider one holds.
 
     Args:
@@ -292,19 +337,14 @@ def beyond(value: Any, dtype: DTypeLike, neighbour: Value | None = None) -> str:
     if neighbour is not None or dtype is not i64:
         return "No dtype holds both."
     remedy = "Whole numbers that are known only when the kernel runs are i32 or i64."
-    return f"{remedy} ct.u64({value}) holds this one." if 0 <= value <= u64.max else remedy
+    return f"{remedy} ct.u64({number}) holds this one." if 0 <= number <= u64.max else remedy
 
 
 def whole(frame: Frame, value: Any, dtype: DTypeLike) -> Value:
     """A plain whole number as a scalar of i32 or i64."""
     if isinstance(value, Value):
         return value if value.tile.dtype is dtype else frame.emit(Convert(x=value, dtype=dtype))
-    limits = Interval.of(dtype)
-    if not limits.low <= value <= limits.high:
-        frame.type_error(
-            f"the number {value} does not fit {dtype} ({limits.low} to {limits.high})",
-            remedy=beyond(value, i64),
-        )
+    require_fit(frame, value, dtype)
     return frame.emit(Constant(value=value, dtype=dtype, shape=()))
 
 

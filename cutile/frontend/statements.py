@@ -398,6 +398,8 @@ def _augmented(frame: Frame, node: ast.AugAssign) -> None:
         remedy = f"Write {name}.store({name}.load() {operator} ...): the tile is loaded, and stored again."
         frame.type_error(f"{operator}=: cannot use a {describe(old)}", node.target, remedy)
     right = evaluate(frame, node.value)
+    if isinstance(old, ListItems) and isinstance(node.op, ast.Add) and isinstance(right, tuple):
+        right = ListItems(items_of(right))  # `+=` of a list takes the items of any sequence
     value = own_in_place(frame, type(node.op), old, right)
     if value is NotImplemented:
         value = operators.binary(frame, type(node.op), old, right)

@@ -16,6 +16,7 @@ from cutile.frontend.captures import compile_time
 from cutile.frontend.frame import Frame
 from cutile.frontend.registry import FOLDED, method
 from cutile.frontend.values import (
+    IN_MEMORY,
     BoundFunction,
     IteratorItems,
     ListItems,
@@ -28,6 +29,7 @@ from cutile.frontend.values import (
     hold_items,
     is_tile,
     items_of,
+    plain,
 )
 
 
@@ -241,6 +243,20 @@ def compared_items(value: Any) -> tuple[Any, ...] | None:
     return tuple(item for item, field in zip(value.items, fields, strict=True) if field.name in names)
 
 
+def needs_item_comparison(value: Any) -> bool:
+    """Whether Python's own comparison of a value with items would be wrong.
+
+    It would if an item is a tile or memory, or if the value is of a class of the front end's.
+    """
+    items = compared_items(value)
+    return items is not None and (
+        isinstance(value, Record | Table | ListItems)
+        or any(
+            is_tile(item) or isinstance(item, IN_MEMORY) or needs_item_comparison(item) for item in map(plain, items)
+        )
+    )
+
+
 def _order(key: Any) -> tuple[bool, Any]:
     """The place of a dict's key, a number or a string, among the others."""
     return isinstance(key, str), key
@@ -269,6 +285,8 @@ def same_constant(x: Any, y: Any) -> bool:
     """Whether two leaves are one compile-time value."""
     if is_tile(x) or is_tile(y):
         return x is y
+    if type(x) is int and type(y) is int:
+        return x == y  # an integer of more than 4300 digits has no text
     # By text, since 0.0 == -0.0. By == too, since different objects of the user's may have the same text.
     return x is y or (type(x) is type(y) and repr(x) == repr(y) and bool(x == y))
 

@@ -267,6 +267,10 @@ def is_tile(value: Any) -> TypeGuard[Value]:
     return isinstance(value, Value) and isinstance(value.type, TileType)
 
 
+IN_MEMORY = (TensorRef, MutRef, MappedRef, PartitionRef, PointerRef)
+"""Classes of values that stand for memory. Their elements have to be loaded before they are compared."""
+
+
 def _of_partition(ref: PartitionRef) -> str:
     kind = {"": "partition", "own": "nested partition", "full": "partition of the whole tensor"}[ref.writes]
     return f"{kind} into tiles of {ref.shape}"

@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 
 from cutile.dtypes import i32, i64, u64
-from cutile.errors import KernelNameError, KernelTypeError, Location, closest
+from cutile.errors import KernelError, KernelNameError, KernelTypeError, Location, closest
 from cutile.frontend import elsewhere, operators
 from cutile.frontend.calls import call, handler_of
 from cutile.frontend.expressions import attribute_of
 from cutile.frontend.families.mapped import MintedRange, OwnedRange
 from cutile.frontend.families.shape import with_new_axes
-from cutile.frontend.frame import Frame
+from cutile.frontend.frame import Frame, Suppressed
 from cutile.frontend.plain_numbers import counted, interval_of, weak
 from cutile.frontend.registry import BUILTINS
 from cutile.frontend.source import column_of
@@ -155,8 +155,13 @@ class Session:
 
     @contextmanager
     def _here(self) -> Generator[Frame]:
-        with self._frame.at(_NOWHERE):
-            yield self._frame
+        frame = self._frame
+        with frame.at(_NOWHERE):
+            try:
+                yield frame
+            except Suppressed:  # the errors of a function that was compiled, such as that of `reduce`
+                errors = tuple(frame.compilation.report.errors)
+                raise KernelError.together(frame.source.name, errors) from None
 
     def operation(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call one of the language's functions."""

@@ -91,6 +91,30 @@ MISTAKES: dict[str, Mistake] = {
     "divmod_by_zero": body("y.store(y.load() * divmod(3, 0)[0])", "division by zero"),
     "power_of_zero": body("y.store(y.load() * 0 ** -1)", r"\*\*"),
     "math_domain": body("import_free = math.sqrt(-1)\ny.store(y.load() * import_free)", r"math\.sqrt"),
+    # operands
+    "division_names_the_tile_as_it_is": Mistake(
+        "def kernel(y: Mut, x: ct.Tensor[i32, Dyn]):\n"
+        "    y.store((x.load_tile((4,), (0,)) / (x.shape[0] * x.shape[0] * 4)).astype(f32))\n",
+        "/: the tiles are i32, and / divides floats",
+        (api.ones((4,), ct.i32).sync_on(stream),),
+    ),
+    "dtypes_in_the_order_of_their_nouns": body(
+        "y.store(n * y.load())", r"\*: a tile and a scalar of different dtypes do not mix: f32 and i32", 3, parameters=N
+    ),
+    "product_of_tensors": body("y.store(y @ y)", r"@: cannot use a Mut of f32.*y\.load\(\)"),
+    "product_of_tuples": body("y.store((1,) @ (2,))", r"@: cannot use a tuple \(1,\)"),
+    "list_and_tuple_added": body("y.store(sum([1] + (2,)))", r"\+: a list and a tuple do not mix"),
+    "tuple_and_list_compared": body("y.store(1 if (1, 2) < [1, 3] else 0)", "<: a list and a tuple do not mix"),
+    "plus_of_a_bool": body("y.store(+(n > 3))", r"\+: arithmetic on bool", 3, parameters=N),
+    "first_power_of_a_bool": body("y.store((n > 3) ** 1)", r"\*\*: arithmetic on bool", 3, parameters=N),
+    "second_power_of_a_bool": body("y.store((n > 3) ** 2)", r"\*\*: arithmetic on bool", 3, parameters=N),
+    "in_a_number": body("y.store(1 if n in 2 else 0)", "in: expected a tuple, got int 2", 3, parameters=N),
+    "in_a_tensor": body("y.store(1 if n in y else 0)", "in: expected a tuple, got Mut of f32", 3, parameters=N),
+    "dtype_in_a_list_of_names": body("y.store(1 if y.dtype in ['f32'] else 0)", "in: a dtype never equals str 'f32'"),
+    "dtype_in_a_tuple": body(
+        "y.store(1 if (y.dtype, n) == ('f32', 3) else 0)", "a dtype never equals", 3, parameters=N
+    ),
+    "operand_that_python_refuses": body("y.store(-'a')", "The operands are known now, and Python itself refuses them"),
     # names
     "global_of_a_set": Mistake(
         "SIZES = {1, 2}\ndef kernel(y: Mut):\n    y.store(y.load() * len(SIZES))\n", "'SIZES'.*set"

@@ -301,3 +301,15 @@ def test_parameters_may_have_the_names_of_generated_code(backend: str) -> None:
     x, y = np.arange(10, dtype=np.int32), np.zeros(10, np.int32)
     launch(kernel(textwrap.dedent(text)), (y, (4,)), x, 2, 3, 4, 5, 6, 7, backend=backend)
     np.testing.assert_array_equal(y, x * 2 + 3 + 4 * 5 + 7)
+
+
+@pytest.mark.parametrize("backend", [*BACKENDS, "interpret"])
+def test_a_list_takes_the_items_of_a_tuple_in_place(backend: str) -> None:
+    """`+` of a list and a tuple is refused, as in Python; `+=` takes any sequence."""
+    y = np.zeros(4, np.int32)
+    launch(
+        kernel("def f(y: Mut):\n    a = [1]\n    a += (2, 4)\n    y.store(a[2] if a == [1, 2, 4] else 0)\n"),
+        (y, (4,)),
+        backend=backend,
+    )
+    assert y.tolist() == [4, 4, 4, 4]

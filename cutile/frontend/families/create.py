@@ -50,7 +50,7 @@ def constant(frame: Frame, value: Any, shape: Any, dtype: Any) -> Any:
         held = Interval.of(element)
         wide = wider(value)
         frame.type_error(
-            f"constant: the number {value} does not fit {element} ({held.low} to {held.high})",
+            f"constant: the number {short(value)} does not fit {element} ({held.low} to {held.high})",
             remedy="No integer dtype holds it." if wide is None else f"Give a wider dtype, such as ct.{wide.name}.",
         )
     if not fits(value, element):
@@ -99,7 +99,7 @@ def _words(ct: Language, value: Any, name: str, what: str) -> Words:
     """An integer as two words: those of its 64 bits in two's complement."""
     if isinstance(value, int) and not isinstance(value, bool):
         if not -(2**63) <= value < 2**64:
-            ct.frame.type_error(f"{what}: {name} {value} does not fit 64 bits", remedy="Take it modulo 2**64.")
+            ct.frame.type_error(f"{what}: {name} {short(value)} does not fit 64 bits", remedy="Take it modulo 2**64.")
         return value & MASK, value >> 32 & MASK
     if not isinstance(value, Term) or not value.dtype.is_integer:
         ct.frame.type_error(

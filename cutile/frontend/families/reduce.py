@@ -11,7 +11,7 @@ from cutile.frontend.derived import Language, Term, composed, require_kind, valu
 from cutile.frontend.expect import axes_of, axis_of, constant_int, flag_of, marker_of, tile_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_shape, broadcast_to, is_number, materialize, require_computed
-from cutile.frontend.plain_numbers import adapted
+from cutile.frontend.plain_numbers import adapted, require_fit
 from cutile.frontend.registry import OPERATIONS, Handler, method, operation
 from cutile.frontend.values import describe, is_tile, items_of
 from cutile.ir import Block, Builder, Constant, Effect, If, Op, TileType, Value, Yield
@@ -279,6 +279,8 @@ def _check_identity(frame: Frame, name: str, number: Any, tile: Value) -> None:
     dtype = tile.tile.dtype
     if isinstance(number, float) and not dtype.is_float:
         frame.type_error(f"{name}: the identity {number!r} is no number of {dtype}", remedy=f"The tile is {tile.type}.")
+    if not dtype.is_bool:  # of a tile of bools, the identity may be 0 or 1
+        require_fit(frame, number, dtype)
 
 
 def _body(

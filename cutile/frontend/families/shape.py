@@ -12,7 +12,7 @@ from cutile.frontend.expect import axes_of, axis_of, constant_int, index_between
 from cutile.frontend.families.memory import extent
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_shape, broadcast_to, is_number, materialize
-from cutile.frontend.plain_numbers import of_weak
+from cutile.frontend.plain_numbers import Interval, of_weak, weak
 from cutile.frontend.registry import METHODS, operation
 from cutile.frontend.values import MutRef, TensorRef, describe, is_tile, items_of, plain
 from cutile.ir.core import Value
@@ -57,7 +57,8 @@ def with_new_axes(frame: Frame, tile: Value, items: Sequence[Any], node: ast.AST
 def broadcast(frame: Frame, x: Any, shape: Any) -> Any:
     extents = shape_of(frame, shape, "broadcast")
     if is_number(x):  # as weak as a number that is known only when the kernel runs
-        return of_weak(frame, materialize(frame, x, None, extents), x)
+        tile = of_weak(frame, materialize(frame, x, None, extents), x)
+        return weak(frame, tile, Interval(x, x)) if tile.tile.dtype.is_integer else tile
     tile = tile_of(frame, x, "broadcast")
     broadcast_shape(frame, [tile.tile.shape, extents], "broadcast")
     return of_weak(frame, broadcast_to(frame, tile, extents), x)
