@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from cuda_async.core.observers import set_observer
+from cuda_async.errors import ArgumentTypeError
 from cuda_async.locks import new_lock
 from cuda_async.site import Site, format_site
 
@@ -91,6 +92,9 @@ def add_instrument(instrument: Instrument) -> None:
 
     Adding it twice changes nothing.
 
+    Raises:
+        ArgumentTypeError: its class is not derived from `Instrument`.
+
     Example:
         >>> from cuda_async import Instrument, add_instrument, remove_instrument, value
         >>> class Names(Instrument):
@@ -108,6 +112,12 @@ def add_instrument(instrument: Instrument) -> None:
 
 def _add(instrument: Instrument) -> bool:
     """Register an instrument; return whether it was not registered before."""
+    if not isinstance(instrument, Instrument):  # pyright: ignore[reportUnnecessaryIsInstance]
+        is_class = isinstance(instrument, type) and issubclass(instrument, Instrument)
+        remedy = f"write {instrument.__name__}()" if is_class else "derive its class from cuda_async.Instrument"
+        raise ArgumentTypeError(
+            f"instrument: expected an object of a class of Instrument, got {instrument!r}; {remedy}"
+        )
     with _lock:
         if any(other is instrument for other in _registered):  # by identity: a user's class may define `==`
             return False

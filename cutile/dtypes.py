@@ -69,6 +69,9 @@ class DTypeMeta(type):
     def __repr__(cls) -> str:
         return cls.__name__.rstrip("_")
 
+    def __format__(cls, spec: str) -> str:
+        return format(str(cls), spec)
+
     @property
     def is_bool(cls) -> bool:
         """Whether elements are true or false."""

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Protocol, cast
 
 from cuda_async import CudaGraph, DeviceOp, ExecutionContext, Storage, Stream, default_device, value
-from cutile.errors import ArgumentError, ArgumentTypeError
+from cutile.errors import ArgumentError, ArgumentTypeError, as_text
 
 MIN_PAIRS = 20  # pairs of runs; the interval of fewer says little
 CONFIDENCE = 0.95  # probability that an interval holds the true median
@@ -210,6 +210,7 @@ class DeviceArm:
         name: its name in tables.
 
     Raises:
+        ArgumentTypeError: the subject is none of these.
         LaunchError: the operation is to be recorded, and a graph cannot hold it.
 
     Example:
@@ -222,6 +223,11 @@ class DeviceArm:
     def __init__(
         self, subject: Subject, stream: Stream | None = None, *, clear_l2: bool | None = None, name: str = ""
     ) -> None:
+        if not callable(subject) and not isinstance(subject, DeviceOp | CudaGraph):
+            raise ArgumentTypeError(
+                f"bench: expected a function that makes an operation, an operation or a graph, got {as_text(subject)}; "
+                "write lambda: op(...)"
+            )
         self.name = name
         self.stream = default_device().new_stream() if stream is None else stream
         device = self.stream.device

@@ -13,6 +13,9 @@ from collections.abc import Sequence
 
 from cutile.command import compile, host, info, ops
 from cutile.errors import CutileError
+from cutile.installation import Need
+
+_VERSION = Need("cutile", "").version or "used from its checkout"  # the checkout has no installed version
 
 COMMANDS = (info.add, ops.add, host.add, compile.add, info.add_cache)
 """The functions that add commands, in the order of the help."""
@@ -26,6 +29,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "cutile") -> 
         program: the program's name, for its help.
     """
     parser = argparse.ArgumentParser(prog=program, description="Tile kernels in Python.")
+    parser.add_argument("--version", action="version", version=f"cutile {_VERSION}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     for add in COMMANDS:
         add(commands)

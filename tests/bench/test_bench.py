@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from cuda_async import Device, Stream, value
 from cuda_async.testing import SimDriver
 from cutile import api, f32
 from cutile.bench import BenchOptions, DeviceArm, Measurement, do_bench, do_bench_paired, measure
-from cutile.errors import ArgumentError
+from cutile.errors import ArgumentError, ArgumentTypeError
 from tests.support.kernels import kernel
 
 QUICK = BenchOptions(warmup_ms=5, rep_ms=20, min_reps=3, max_reps=50)
@@ -207,3 +208,12 @@ def test_options_that_measure_nothing_are_refused() -> None:
         BenchOptions(rep_ms=float("nan"))
     with pytest.raises(ArgumentError, match=r"Budget\(pairs=0\): expected 1 or more"):
         do_bench_paired(lambda: value(1), lambda: value(1), pairs=0)
+
+
+@pytest.mark.parametrize("wrong", [5, None, "add"])
+def test_what_cannot_be_timed_is_refused(wrong: Any) -> None:
+    for call in (lambda: do_bench(wrong, QUICK), lambda: do_bench_paired(lambda: value(1), wrong, QUICK)):
+        with pytest.raises(
+            ArgumentTypeError, match=r"bench: expected a function that makes an operation, .*write lambda:"
+        ):
+            call()

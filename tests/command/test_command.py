@@ -139,6 +139,13 @@ def test_no_command_shows_which_there_are(capsys: pytest.CaptureFixture[str]) ->
     assert "compile" in capsys.readouterr().err
 
 
+def test_the_version_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--version"])
+    assert end.value.code == 0
+    assert capsys.readouterr().out == f"cutile {Need('cutile', '').version or 'used from its checkout'}\n"
+
+
 def test_every_operation_that_kernels_write_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["ops", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -220,3 +221,16 @@ def test_a_missing_nvtx_is_told_of_with_the_remedy() -> None:
     """,
         "True",
     )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "remedy"), [(None, "derive its class"), (5, "derive its class"), (Log, r"write Log\(\)")]
+)
+def test_only_instruments_are_registered(wrong: Any, remedy: str) -> None:
+    """Others raised in the log, at the next operation."""
+    registers: list[Callable[[Any], object]] = [add_instrument, lambda it: instrumented(it).__enter__()]
+    for register in registers:
+        with pytest.raises(
+            TypeError, match=rf"instrument: expected an object of a class of Instrument, got .*; {remedy}"
+        ):
+            register(wrong)

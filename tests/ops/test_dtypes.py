@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cutile.dtypes import EVERY_DTYPE
+from cutile.dtypes import EVERY_DTYPE, bf16, f32
 
 QUESTIONS = {
     "is_bool": "bool",
@@ -20,3 +20,7 @@ QUESTIONS = {
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_which_types_say_yes(question: str) -> None:
     assert [dtype.name for dtype in EVERY_DTYPE if getattr(dtype, question)] == QUESTIONS[question].split()
+
+
+def test_a_name_is_formatted() -> None:
+    assert f"{f32:>5}|{bf16:<6}|{f32}" == "  f32|bf16  |f32"
