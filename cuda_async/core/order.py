@@ -245,7 +245,8 @@ class Replay:
         stream: the stream of the launches.
         last: the sequence number of the last launch.
         valid: whether the next launch may skip `Storage.order` for each operand. It becomes false for good when another
-            stream uses an operand, when an operation that was to write one fails, or when the graph is closed.
+            stream uses an operand, or has noted a use ahead of which this launch goes (`submission.py`); when an
+            operation that was to write one fails; or when the graph is closed.
     """
 
     __slots__ = ("last", "stream", "valid")
@@ -290,7 +291,8 @@ class Order:
             self.end_replays()
         if self.writer is not stream:
             for source, sequence in self.writers():
-                stream.follow(source, sequence)
+                if not stream.follow(source, sequence) and self.replays:
+                    self.end_replays()  # this thread went first: the next launch has to follow that write, too
         if len(self.readers) > _MAX_READERS:
             self.forget_readers()
 
@@ -315,12 +317,20 @@ class Order:
             reads = self.reads() if readers or self.replays else ()
         # Without the lock from here on: `follow` may wait for other threads.
         followed: list[tuple[Stream, int]] = []
+        goes_first = False
         for source, sequence in writes:
-            if source is not stream and stream.follow(source, sequence, depend=depend):
+            if source is stream:
+                continue
+            if stream.follow(source, sequence, depend=depend):
                 followed.append((source, sequence))
+            else:
+                goes_first = True
         for reader, sequence in reads:
             # Only in order (`depend`): a write needs no result of a read, and is right even if the read failed.
-            if reader is stream or not stream.follow(reader, sequence, depend=False):
+            if reader is stream:
+                continue
+            if not stream.follow(reader, sequence, depend=False):
+                goes_first = True
                 continue
             # No call up to the next line: a later read is not forgotten with this one.
             if reader in readers and readers[reader] <= sequence:
@@ -328,6 +338,8 @@ class Order:
         if followed:
             with _lock:
                 self._forget_writes(followed)
+        if goes_first and self.replays:
+            self.end_replays()  # the next launch has to follow the uses ahead of which this one goes
 
     def _note_write(self, stream: Stream) -> None:
         """Note a write beside those that it has yet to follow.

@@ -136,6 +136,50 @@ def test_a_lock_taken_amid_a_submission_is_part_of_a_ring(through: str) -> None:
     scene.close()
 
 
+def test_a_graph_that_went_first_orders_its_next_launch() -> None:
+    """The other thread's use was noted before the first launch, and is enqueued behind the second one."""
+    scene = Scene("sim")
+    (first, second), (x, y) = scene.streams, scene.shared
+    with CudaGraph.scope(scene.home) as scope:
+        for storage in (x, y):
+            scope.record(Recorded(storage, scene.own[0], write=True))
+    bound = scope.graph.launch().bind(second)
+    meets, noted, followed, launched = (threading.Event() for _ in range(4))
+
+    def launch_twice() -> None:
+        with second.submission:
+            second.begin_single()
+            x.order(second, True)
+            meets.set()
+            assert noted.wait(60)
+            bound()
+        assert followed.wait(60)
+        bound()
+        launched.set()
+
+    def use_both() -> None:
+        with first.submission:
+            first.begin_single()
+            assert meets.wait(60)
+            y.order(first, True)
+            noted.set()
+            x.order(first, True)
+            followed.set()
+            launched.wait(0.2)  # it does not come, as the other thread waits for this one
+            for storage in (x, y):
+                enqueue(first, storage, scene.own[1], write=True)
+
+    threads = [threading.Thread(target=target, daemon=True) for target in (launch_twice, use_both)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert waits() == {}
+    scene.check("the next launch")
+    scene.close()
+
+
 def test_a_wait_of_the_submission_around_leaves_its_beginning() -> None:
     """A submission inside another one orders work on the outer stream, and has to wait for a third one."""
     scene = Scene("sim")
