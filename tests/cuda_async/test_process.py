@@ -209,6 +209,13 @@ def test_a_thread_that_the_system_refuses_is_no_exit(monkeypatch: pytest.MonkeyP
         start_thread(thread)
 
 
+@pytest.fixture
+def _patient_exit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exit waits long enough for its work, on a busy machine too: the usual 5 s are over on a tenth of a core."""
+    monkeypatch.setenv("CUDA_ASYNC_EXIT_LIMIT_S", str(LIMIT_S))
+
+
+@pytest.mark.usefixtures("_patient_exit")
 def test_exit_with_work_in_flight_waits_for_it() -> None:
     expect(
         """
@@ -364,6 +371,7 @@ def test_late_operations_raise_and_nothing_hangs_or_prints() -> None:
     assert done.stdout.split() == ["refused"] * 5
 
 
+@pytest.mark.usefixtures("_patient_exit")
 def test_kernels_in_flight_at_exit_finish_with_their_helpers() -> None:
     expect(
         """
