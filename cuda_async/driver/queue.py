@@ -277,8 +277,10 @@ class QueueStream(DriverStream):
         self.put(Call("check", partial(_call_until_known, check), 0))
 
     def record(self, event: DriverEvent) -> None:
-        ticket = cast("QueueEvent", event).ticket = Ticket()
+        ticket = Ticket()
         self.put(Record(ticket))
+        # Behind `put`: where Ctrl-C ends that, the event keeps its earlier record. Nobody would reach the new ticket.
+        cast("QueueEvent", event).ticket = ticket
 
     def wait_event(self, event: DriverEvent) -> None:
         ticket = cast("QueueEvent", event).ticket

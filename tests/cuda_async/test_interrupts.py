@@ -203,6 +203,23 @@ def mark(stream: Stream, storage: Storage) -> None:
     stream.mark(stream.sequence + 1)  # more than is covered: it records anew
 
 
+def test_a_mark_that_ctrl_c_ended_is_no_point_that_nobody_reaches() -> None:
+    device = Device.from_driver(SimDriver(seed=1))
+    stream, other = device.new_stream(), device.new_stream()
+    storage = words(1, count=4).sync_on(stream)
+    number, place = 0, "the beginning"
+    while place is not None:
+        Affine(storage, 2, 1).sync_on(stream)
+        stream.mark(stream.sequence)
+        marked = stream.sequence
+        async_on(Affine(storage, 2, 1), stream)
+        place = interrupted(lambda: mark(stream, storage), number)
+        other.driver.wait_event(stream.mark(marked)[0])
+        other.synchronize()  # raises an InternalError where it would wait for ever
+        number += 1
+    assert number > 5
+
+
 def forget(stream: Stream, storage: Storage) -> None:
     allocation = storage._allocation  # pyright: ignore[reportPrivateUsage]
     allocation.readers[stream] = 0
