@@ -120,6 +120,8 @@ class DeviceFuture(Coroutine[Any, Any, T], Generic[T]):
         Raises:
             ReentrancyError: called inside the submission of another operation.
         """
+        if self._started and self._run is None:
+            return  # it has finished, or another thread is enqueueing it and will follow it: nothing is left to do
         run = self._submitted()
         if run is not None:
             run.watch()

@@ -31,8 +31,10 @@ from cuda_async import (
 )
 from cuda_async.core.waiting import Waitable, suspend, thrown
 from cuda_async.testing import SimDriver
+from cuda_async.unsafe import async_on
 from tests.cuda_async.test_op import Where
 from tests.cuda_async.work import Affine, Call, Read, words
+from tests.support.threads import run_all
 
 
 def test_await_an_operation(device: Device) -> None:
@@ -419,3 +421,25 @@ def test_names_of_other_futures_are_answered(name: str, words: str, device: Devi
         assert str(caught.value).startswith(f"'DeviceFuture' object has no attribute {name!r}")
         assert words in str(caught.value)
         future.sync()
+
+
+def test_starting_a_future_again_waits_for_nobody(sim_device: Device, sim: SimDriver) -> None:
+    """A task has begun it, and waits for the submission inside of which it is started again."""
+    sim.works_alone = True  # as a GPU: the task spins, and makes no run before it has enqueued the operation
+    policy = SingleStream(sim_device)
+    stream = policy.stream
+    future = Affine(words(1, count=4).sync_on(stream), 2, 1).schedule(policy)
+
+    async def wait() -> None:
+        await future
+
+    def amid(_: object) -> None:
+        task.start()
+        while future.state is FutureState.IDLE:
+            time.sleep(0.001)
+        future.start()
+
+    task = threading.Thread(target=lambda: asyncio.run(wait()), daemon=True)
+    run_all([lambda: async_on(value(0).inspect(amid), stream)], limit_s=20)
+    task.join(60)
+    assert future.state is FutureState.COMPLETE
