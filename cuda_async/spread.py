@@ -81,6 +81,8 @@ class _Spread(DeviceOp[tuple[Any, ...]]):
                 "device of that kind, with sync_on(device.new_stream())",
             )
         branches = [device.new_stream() for device in self._devices]
+        for branch in branches:  # whose pieces are noted and enqueued in this submission, under its lock
+            branch.submission = context.stream.submission
         results: list[Any] = []
         try:
             for part, branch in zip(self._parts, branches, strict=True):
@@ -97,6 +99,9 @@ class _Spread(DeviceOp[tuple[Any, ...]]):
                 with suppress(DeviceError):  # a device that refuses this has failed as a whole
                     order_behind(context.stream, branch)
             raise
+        finally:
+            for branch in branches:
+                branch.begun = branch.sequence
         for branch in branches:
             order_behind(context.stream, branch)
             branch.lead_lenders()

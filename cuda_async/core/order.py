@@ -44,9 +44,10 @@ that makes a new stream for each read would keep all of its streams. Few program
 
 _lock = new_lock()  # guards changes of records with several writers, and `_waits`; its holder waits for nothing
 
-_waits: dict[Stream, tuple[Stream | SubmissionLock, int]] = {}
-"""The submissions in which a thread waits for another one. The key is a submission's stream. The value is the stream of
-the other submission and the number of the piece there, or a lock that the other submission holds."""
+_waits: dict[object, tuple[Stream | SubmissionLock, int]] = {}
+"""The submissions in which a thread waits for another one. The key is the lock of a submission's stream, which parts of
+`spread` share. The value is the stream of the other submission and the number of the piece there, or a lock that the
+other submission holds."""
 
 _EVERY = sys.maxsize  # in place of a piece's number: the wait is for a lock, whoever holds it
 
@@ -88,8 +89,8 @@ def settle(stream: Stream | None, source: Stream, sequence: int) -> bool:
         stream = outer
     if stream is None or not holds(stream):
         return _wait_over(None, source, sequence)  # this thread submits nothing, so no thread waits for it
-    around = _waits.get(stream)  # noted by `Nested` if `stream` has a submission around the present one
-    if stream is not outer and around is None:
+    around = _waits.get(stream.submission)  # noted by `Nested` if `stream` has a submission around the present one
+    if (outer is None or outer.submission is not stream.submission) and around is None:
         # A launch without a run, which need not have set `begun`. It enqueues one piece, and has not done so yet. A run
         # has set `begun`, and may have enqueued pieces since.
         stream.begun = stream.sequence
@@ -98,9 +99,9 @@ def settle(stream: Stream | None, source: Stream, sequence: int) -> bool:
             return _wait_over(stream, source, sequence)
     finally:
         if around is None:
-            _waits.pop(stream, None)
+            _waits.pop(stream.submission, None)
         else:
-            _waits[stream] = around
+            _waits[stream.submission] = around
 
 
 def _wait_over(stream: Stream | None, source: Stream, sequence: int) -> bool:
@@ -108,9 +109,9 @@ def _wait_over(stream: Stream | None, source: Stream, sequence: int) -> bool:
     while True:
         if stream is not None:
             with _lock:
-                _waits[stream] = source, sequence
+                _waits[stream.submission] = source, sequence
                 if _is_ring(stream):
-                    del _waits[stream]  # under the lock, so that only one thread of the ring goes first
+                    del _waits[stream.submission]  # under the lock, so that only one thread of the ring goes first
                     return False
         if _is_free(source, WAIT_SLICE_S, stream) or sequence <= source.begun:
             return True
@@ -125,7 +126,7 @@ def _is_free(source: Stream, timeout_s: float, waiting: Stream | None = None) ->
         is_free = source.submission.acquire(timeout=timeout_s)
         if is_free and waiting is not None:
             # Before the lock is released: the next submission there must not think that this thread waits for it.
-            _waits.pop(waiting, None)
+            _waits.pop(waiting.submission, None)
         return is_free
     finally:
         try:  # noqa: SIM105 - `suppress` could be interrupted halfway
@@ -138,20 +139,24 @@ def _is_ring(stream: Stream) -> bool:
     """Whether the waits of submissions lead from `stream` back to it."""
     source = _awaited(stream)
     for _ in range(len(_waits)):  # each wait once: there may be a ring without `stream`, which has no end
-        if source is None or source is stream:
-            return source is stream
+        if source is None:
+            return False
+        if source.submission is stream.submission:
+            return True
         source = _awaited(source)
     return False
 
 
 def _awaited(stream: Stream) -> Stream | None:
     """The submission that the one on `stream` waits for, by its stream."""
-    wait = _waits.get(stream)
+    wait = _waits.get(stream.submission)
     if wait is None:
         return None
     source, sequence = wait
     if isinstance(source, SubmissionLock):
-        return None if source.holder is stream else source.holder  # it holds the lock itself: it has waited
+        holder = source.holder
+        # A holder of the lock has waited for it.
+        return None if holder is None or holder.submission is stream.submission else holder
     return None if sequence <= source.begun else source  # that submission is over: its waiter is about to go on
 
 
@@ -195,7 +200,9 @@ class Nested:
 
     def __init__(self, outer: object, inner: Stream | SubmissionLock) -> None:
         stream: Stream | None = getattr(outer, "stream", None)
-        self._outer = None if stream is inner else stream
+        self._outer: object = None if stream is None else stream.submission
+        if not isinstance(inner, SubmissionLock) and inner.submission is self._outer:
+            self._outer = None
         self._inner = inner
         self._before: tuple[Stream | SubmissionLock, int] | None = None
 

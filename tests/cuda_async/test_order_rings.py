@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from cuda_async import CudaGraph, DeviceOp, ExecutionContext, Storage
+from cuda_async import CudaGraph, DeviceOp, ExecutionContext, Storage, spread
 from cuda_async.core import order
 from cuda_async.core.nesting import allow_nested
 from cuda_async.unsafe import async_on
@@ -22,6 +22,7 @@ from tests.cuda_async.scenes import (
     try_places,
     waits,
 )
+from tests.support.threads import run_all
 
 
 def test_a_submission_inside_another_is_part_of_a_ring() -> None:
@@ -136,6 +137,30 @@ def test_a_lock_taken_amid_a_submission_is_part_of_a_ring(through: str) -> None:
     scene.close()
 
 
+def test_a_part_of_spread_is_a_part_of_the_submission() -> None:
+    """Another thread comes to the memory when its use is noted, and not enqueued."""
+    scene = Scene("sim")
+    (first, second), storage = scene.streams, scene.shared[0]
+    noted, waited = threading.Event(), threading.Event()
+
+    class Part(DeviceOp[None]):
+        def execute(self, context: ExecutionContext) -> None:
+            storage.use(context.stream, write=True)
+            noted.set()
+            waited.wait(0.2)  # it does not come, as the other thread waits
+            enqueue(context.stream, storage, scene.own[0], write=True)
+
+    def use_behind() -> None:
+        assert noted.wait(60)
+        launch(second, storage, scene.own[1], write=True)
+        waited.set()
+
+    run_all([lambda: async_on(spread([Part()], [scene.device]), first), use_behind])
+    assert waits() == {}
+    scene.check("spread")
+    scene.close()
+
+
 def test_a_graph_that_went_first_orders_its_next_launch() -> None:
     """The other thread's use was noted before the first launch, and is enqueued behind the second one."""
     scene = Scene("sim")
@@ -196,15 +221,15 @@ def test_a_wait_of_the_submission_around_leaves_its_beginning() -> None:
             enqueue(scene.last, other, scene.own[1], write=True)
 
     def proceed() -> None:
-        while records.get(first, (second,))[0] is second:
+        while records.get(first.submission, (second,))[0] is second:
             pass
         waited.set()
 
     class Inner(DeviceOp[None]):
         def execute(self, context: ExecutionContext) -> None:
-            around = records[first]
+            around = records[first.submission]
             other.use(first, write=True)
-            assert records[first] == around
+            assert records[first.submission] == around
 
     class Outer(DeviceOp[None]):
         def execute(self, context: ExecutionContext) -> None:
@@ -233,14 +258,14 @@ def test_a_wait_for_an_earlier_submission_is_no_ring() -> None:
     records = order._waits  # pyright: ignore[reportPrivateUsage]
     with first.submission:
         storage.order(first, True)
-        records[first] = second, second.sequence
+        records[first.submission] = second, second.sequence
         thread = threading.Thread(target=launch, args=(second, storage, scene.own[1]), kwargs={"write": True})
         thread.start()
-        while second not in records and thread.is_alive():
+        while second.submission not in records and thread.is_alive():
             pass
         assert thread.is_alive(), "it went first"
         enqueue(first, storage, scene.own[0], write=True)
-        del records[first]
+        del records[first.submission]
     thread.join(60)
     assert waits() == {}
     scene.check("an earlier submission")
