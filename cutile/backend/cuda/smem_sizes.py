@@ -139,10 +139,10 @@ def widest(layout: Layout, axis: int, strides: Sequence[int], dtype: DTypeLike) 
     return width
 
 
-def product_bytes(dtype: DTypeLike, accumulator: Layout, k: int, swaps: Swaps | None = None) -> int:
+def product_bytes(dtype: DTypeLike, accumulator: Layout, k: int) -> int:
     """The bytes that a product of depth `k` needs, or a whole batch of products."""
     batch = accumulator.shape[0] if accumulator.rank == 3 else 1
-    return batch * sum(stage.bytes for stage in stages(dtype, accumulator, k, swaps=swaps))
+    return batch * sum(stage.bytes for stage in stages(dtype, accumulator, k))
 
 
 def move_bytes(dtype: DTypeLike, layout: Layout) -> int:

@@ -16,6 +16,7 @@ from cutile.ir import Block, Constant, If, Op, TensorType, TileType, Value, Yiel
 from cutile.ops.atomic import AtomicRmw
 from cutile.ops.cast import Convert
 from cutile.ops.debug import Assert
+from cutile.ops.matmul import Mma
 from cutile.ops.memory import LoadTile, TensorDim
 from cutile.ops.pointer import LoadPointer, TensorAddress, TensorStride
 from cutile.ops.registry import family
@@ -98,6 +99,18 @@ def work_of(values: Iterable[Value], definitions: Mapping[Value, Op]) -> set[Op]
             work.add(op)
             pending += reads(op)
     return work
+
+
+def summing_chain(value: Value, users: Mapping[Value, Sequence[Op]]) -> list[Mma]:
+    """The products that add to a value, one after the other.
+
+    Each is the only reader of the sums before.
+    """
+    chain: list[Mma] = []
+    while len(users[value]) == 1 and isinstance(op := users[value][0], Mma) and op.acc is value:
+        chain.append(op)
+        value = op.result
+    return chain
 
 
 def source_of(

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from cutile.backend.cuda.model.pipelines import check_function
-from cutile.backend.gpu.op_facts import reads
+from cutile.backend.gpu.op_facts import DefUse, reads
 from cutile.dtypes import DTypeLike, bf16, f32, i32
 from cutile.ir.control import For, If
 from cutile.ir.types import Type
 from cutile.ir.verify import verify
+from cutile.ops.arith import Add
 from cutile.ops.grid import TileBlockId
 from tests.backend.cuda.programs import AMPERE, compiled, lowered, written
 from tests.backend.cuda.test_compile import assert_clean
@@ -111,3 +112,26 @@ def test_reads_follows_regions() -> None:
     before = next(op for op in function.body.operations if isinstance(op, For | If))
     assert index not in before.operands
     assert index in reads(before)
+
+
+def test_def_use_chains_tell_definitions_readers_blocks_and_loops() -> None:
+    text = """
+def sums(z: Mut, n: i32):
+    total = ct.constant(0, z.shape, ct.f32)
+    for k in range(n):
+        if k > 2:
+            total = total + total
+    z.store(total)
+"""
+    function = written(text, {"z": mut(64), "n": scalar(i32)})
+    chains = DefUse(function.body)
+    (loop,) = (op for op in chains.order if isinstance(op, For))
+    (branch,) = (op for op in chains.order if isinstance(op, If))
+    (added,) = (op for op in chains.order if isinstance(op, Add))
+    assert list(chains.order.values()) == list(range(len([*function.walk()])))
+    assert chains.definitions[added.result] is added
+    assert list(chains.users[added.x]).count(added) == 2  # it reads the value twice
+    assert chains.parents[added] == (loop, branch)
+    assert chains.parents[loop] == ()
+    assert (chains.home[branch], chains.home[added]) == (loop.body, branch.then)
+    assert list(chains.users[loop.induction]) == [chains.definitions[branch.condition]]

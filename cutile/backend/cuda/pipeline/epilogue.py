@@ -30,7 +30,7 @@ from cutile.backend.cuda.tensor_map import MAX_TMA_AXES
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import LayoutAssignment, vector_width
 from cutile.dtypes import bf16, f16, f32, i32
-from cutile.ir import For, If, Op, Value
+from cutile.ir import For, Op, Value
 from cutile.ops.arith import Add, And, Mul
 from cutile.ops.compare import Ge, Lt, Ne
 from cutile.ops.memory import LoadMut, LoadTile, StoreMut
@@ -346,20 +346,23 @@ class DelayedStore:
         following = builder.value(Add(x=tiles.number, y=tiles.step))
         last = builder.value(Ge(x=following, y=tiles.total))
         sums = context.lowered[self._sums]
-        self.at_once = True
-        with builder.block() as then:
+
+        def store_at_once() -> list[Value]:
+            self.at_once = True
             # Without the barrier the compiler rounds all sums ahead of the branch, since both sides do. Here each piece
             # is to be rounded while the one before it is on its way.
             context.lowered[self._sums] = context.add_in(ops.OptimizationBarrier(x=sums), self._accumulator)
             context.operations(operations)
             builder.location = None
-            builder.yield_(*self.nothing())
-        self.at_once, context.lowered[self._sums] = False, sums
-        with builder.block() as orelse:
+            self.at_once, context.lowered[self._sums] = False, sums
+            return self.nothing()
+
+        def delay() -> Sequence[Value]:
             context.operations(operations)
             builder.location = None
-            builder.yield_(*tiles.carried)
-        tiles.carried = builder.add(If(condition=last, then=then, orelse=orelse)).results
+            return tiles.carried
+
+        tiles.carried = builder.branch(last, store_at_once, delay)
 
     def delay(self, value: Value, index: Sequence[Value]) -> None:
         """Carry a result, and its tile index, into the next tile."""

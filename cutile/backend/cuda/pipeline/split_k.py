@@ -64,7 +64,7 @@ from cutile.backend.cuda.pipeline.schedule import Cooperative, SplitK, Tiles, bl
 from cutile.backend.cuda.pipeline.subtiles import epilogue_of_part
 from cutile.backend.gpu.layout import Layout
 from cutile.backend.gpu.layout_assignment import is_tile
-from cutile.backend.gpu.op_facts import constant_of, work_of
+from cutile.backend.gpu.op_facts import constant_of, summing_chain, work_of
 from cutile.backend.interface import CompileOptions
 from cutile.dtypes import bool_, i32
 from cutile.ir import Attribute, Effect, For, Function, Op, Value
@@ -131,12 +131,10 @@ def summing_loop(kernel: Kernel, nests: Container[Op]) -> For | str:
         return "the products are not all in one loop, or it is not the only one"
     if loop not in nests:  # the producer has no iterations of it to divide
         return "the loop loads no operand"
-    value = loop.body.arguments[-1]
-    for op in products:
-        if op.acc is not value or len(kernel.users[value]) != 1:
-            return "the loop does more than add up products"
-        value = op.result
-    if loop.body.terminator.operands != (value,) or len(kernel.users[value]) != 1:
+    if summing_chain(loop.body.arguments[-1], kernel.users) != products:
+        return "the loop does more than add up products"
+    sums = products[-1].result
+    if loop.body.terminator.operands != (sums,) or len(kernel.users[sums]) != 1:
         return "the loop carries more than the sums"
     # Each piece would write once more.
     if kernel.writes_ahead(loop) or any(op.effect > Effect.READ for op in loop.body.operations[:-1]):

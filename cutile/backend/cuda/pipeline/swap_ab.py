@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from cutile.backend.cuda.pipeline.operand import is_loaded, lies_across
 from cutile.backend.cuda.smem_layout import WGMMA_ROWS
 from cutile.backend.cuda.wgmma_instructions import atom_of
-from cutile.backend.gpu.op_facts import DefUse, constant_of
+from cutile.backend.gpu.op_facts import DefUse, constant_of, summing_chain
 from cutile.ir import Copier, For, Function, Op, TileType, Value
 from cutile.ops.matmul import Mma
 from cutile.ops.shape import Permute
@@ -55,16 +55,12 @@ def swap(function: Function) -> Function:
 def _chains(loop: For, definitions: Mapping[Value, Op]) -> Chains:
     """The chains of a loop to be swapped."""
     body, chains = loop.body, dict[int, Sequence[Mma]]()
-    users_in_body = DefUse(body).users
+    users = DefUse(body).users
     for place, argument in enumerate(body.arguments[1:]):
-        products: list[Mma] = []
-        value, users = argument, users_in_body.get(argument, ())
-        while len(users) == 1 and isinstance(users[0], Mma) and users[0].acc is value and users[0] in body.operations:
-            products.append(users[0])
-            value = users[0].result
-            users = users_in_body.get(value, ())
-        ends = [*users] == [body.terminator] and body.terminator.operands[place] is value
-        if products and ends and all(_swaps(op, definitions) for op in products):
+        products = summing_chain(argument, users)
+        ends = bool(products) and users[products[-1].result] == [body.terminator]
+        yielded = ends and body.terminator.operands[place] is products[-1].result
+        if yielded and all(_swaps(op, definitions) for op in products):
             chains[place] = products
     return chains
 

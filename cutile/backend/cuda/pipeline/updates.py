@@ -10,12 +10,11 @@ that the kernel does not read is the same in any order of tile blocks. Only its 
 leave open anyway.
 """
 
-from collections.abc import Mapping
-
 from cutile.backend.cuda.ops import AddTile
 from cutile.backend.gpu.op_facts import work_of
 from cutile.dtypes import f32, i32
-from cutile.ir import Copier, Function, MutType, Op, Value
+from cutile.ir import Function, MutType, Op, Value
+from cutile.ir.builder import ERASE, KEEP, Replacement, Rewriter, rewrite
 from cutile.ops.atomic import AtomicRmw
 from cutile.ops.debug import Assert
 from cutile.ops.memory import TensorDim
@@ -45,7 +44,15 @@ def add_tiles(function: Function) -> Function:
             rows = isinstance(tensor.type, MutType) and tensor.tensor.unit_axis == tensor.tensor.rank - 1
             if rows and tensor not in touched and not others:
                 tensors[op] = tensor
-    return dce(cse(_Whole(tensors).function(function))) if tensors else function
+
+    def rule(op: Op, rewriter: Rewriter) -> Replacement:
+        tensor = tensors.get(rewriter.original)
+        if tensor is None or not isinstance(op, AtomicRmw):
+            return KEEP
+        rewriter.builder.add(AddTile(rewriter.values[tensor], op.value, op.index))
+        return ERASE
+
+    return dce(cse(rewrite(function, rule))) if tensors else function
 
 
 _ASKS = (TensorAddress, TensorDim, TensorStride)
@@ -56,20 +63,3 @@ def _is_sum(op: AtomicRmw) -> bool:
     """Whether an update adds a tile, in any order, at an index of 32 bits."""
     adds = op.kind == "addf" and op.order == "relaxed" and op.scope != "system" and op.value.tile.dtype is f32
     return adds and bool(op.index) and all(start.tile.dtype is i32 for start in op.index)
-
-
-class _Whole(Copier):
-    """The copy with updates of whole tiles, by the tensors that they update."""
-
-    def __init__(self, tensors: Mapping[Op, Value]) -> None:
-        super().__init__()
-        self._tensors = tensors
-
-    def operation(self, op: Op) -> None:
-        """Append the copy of an operation."""
-        if not isinstance(op, AtomicRmw) or op not in self._tensors:
-            super().operation(op)
-            return
-        self.builder.location = op.location
-        starts = tuple(self.values[start] for start in op.index)
-        self.builder.add(AddTile(self.values[self._tensors[op]], self.values[op.value], starts))
