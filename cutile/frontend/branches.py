@@ -20,7 +20,17 @@ from cutile.errors import KernelTypeError
 from cutile.frontend.flow import Exit, Flag, Flow
 from cutile.frontend.frame import RETURNED, Frame, is_undefined
 from cutile.frontend.operators import is_number, materialize, truth
-from cutile.frontend.plain_numbers import Interval, adapted, interval_of, is_weak, is_whole, of_weak, weak, whole_dtype
+from cutile.frontend.plain_numbers import (
+    Interval,
+    adapted,
+    interval_of,
+    is_weak,
+    is_whole,
+    narrows,
+    of_weak,
+    weak,
+    whole_dtype,
+)
 from cutile.frontend.structure import leaves, refill, same_constant, same_structure
 from cutile.frontend.tensor_parts import Form, joined_form, like, parts_of, tensor_of
 from cutile.frontend.values import FAULTY, Faulty, ListItems, Undefined, describe, is_tile
@@ -151,6 +161,8 @@ class _Merge:
         """A variable that a loop carries, and that has no value on some side.
 
         The loop carries the value of the sides that have one. Where a side without a value goes on, a use is an error.
+        A side with a value of two types that leaves goes on with the next iteration, or after the loop, which reports
+        it (`LoopState.conflicts`).
 
         Raises:
             PassOn: a side has the value that an inner loop could pass on.
@@ -160,9 +172,13 @@ class _Merge:
             joined = self._needed_by_one(name, pair[1], 1) if pair[0] is None else self._needed_by_one(name, pair[0], 0)
         else:
             joined = self._joined(name, *pair)
-        for value, side in zip((a, b), self.sides, strict=True):
-            if isinstance(value, Undefined) and side.flow.falls:
-                return Undefined(value.why, places=value.places, hidden=joined)
+        sides = [(value, side) for value, side in zip((a, b), self.sides, strict=True) if isinstance(value, Undefined)]
+        for value, side in sides:
+            if value.conflict and self.frame.loop is not None:
+                self.frame.loop.conflicts |= {(exit, name): value for exit in side.flow.taken}
+        for value, side in sides:
+            if side.flow.falls or Exit.SKIP_ELSE in side.flow.taken:
+                return dataclasses.replace(value, hidden=joined)
         return joined
 
     def _needed_by_one(self, name: str, value: Any, side: int) -> Any:
@@ -313,14 +329,15 @@ class _Merge:
     def _common(self, x: Any, y: Any) -> TileType | None:
         """The common type of two leaves; None where there is none.
 
-        Two weak whole numbers have the type that holds both. Beside a strong scalar a weak one takes its type.
+        Two weak whole numbers have the type that holds both. Beside a strong scalar a weak one takes its type, unless
+        it may not fit (`narrows`).
         """
         frame = self.frame
         if is_whole(frame, x) and is_whole(frame, y):
             return TileType(whole_dtype(interval_of(frame, x).join(interval_of(frame, y))))
         for plain, other in ((x, y), (y, x)):
             if is_tile(plain) and is_whole(frame, plain) and is_tile(other) and other.tile in WHOLE:
-                return other.tile
+                return None if narrows(frame, plain, other.tile.dtype) else other.tile
         return _common(x, y)
 
     def _mark_weak(self, value: Value, sides: list[Any]) -> None:

@@ -142,8 +142,8 @@ class _RangeLoop:
         if self.trip_count == 0:
             self.frame.execute(self.node.orelse)
             return
-        self.loop = Loop(self.frame, self.node, always=bool(self.trip_count))
-        loop = self.loop.attempts(self._build, self._iteration)
+        self.loop = Loop(self.frame, self.node, runs_at_least_once=bool(self.trip_count))
+        loop = self.loop.build(self._build, self._iteration)
         if loop is None:
             return
         # The first results of a `While` of `_early` are those of its flags, the loop variable and the count.
@@ -153,7 +153,7 @@ class _RangeLoop:
     def _iteration(self, induction: Value | None = None) -> None:
         """One iteration, with the loop variable set.
 
-        `induction` is None where an iteration is compiled only to learn types (`Loop.attempts`).
+        `induction` is None where an iteration is compiled only to learn types (`Loop.build`).
         """
         value = induction or Value(self.start.type, self.target)
         if value.tile.dtype in (i32, i64):  # the loop variable is weak, even if the bounds are strong
@@ -279,13 +279,13 @@ class _WhileLoop:
         self.frame = frame
         self.node = node
         self.endless = False
-        self.loop = Loop(frame, node, always=False)
+        self.loop = Loop(frame, node, runs_at_least_once=False)
 
     def compile(self) -> None:
         """Emit the loop."""
         length = len(self.frame.builder.current.operations)
         try:
-            loop: While | None = self.loop.attempts(self._build, self._iteration)
+            loop: While | None = self.loop.build(self._build, self._iteration)
         except _Never as never:
             del self.frame.builder.current.operations[length:]
             self.loop.reset()
@@ -348,7 +348,7 @@ class _WhileLoop:
         if value is False:
             raise _Never(has_effects(block))
         if value is True:
-            self.endless = self.loop.always = True
+            self.endless = self.loop.runs_at_least_once = True
         remaining = frame.emit(Not(x=exited(frame, flags))) if flags else None
         value = settled(frame, block, value)
         if value is True:

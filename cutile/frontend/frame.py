@@ -147,6 +147,8 @@ class Compilation:
         bare: f32 values whose dtype the author did not write; see `Bare`.
         weak: the weak scalars (`plain_numbers.py`), each with its interval; None for those that are no integers.
         reached: the elements of a tensor that pointers lead to, by the value of the pointers.
+        unsettled: the number of loops around whose variables may still change their types.
+        narrowed: how often a weak number took an i32 that may not hold it; see `plain_numbers.narrows`.
         unused: a line for each hint that no operation obeys, with the reason; a dict, to keep the order.
         element: gives the scalar that stands for a tile, in a function of scalars such as `reduce` takes; None
             elsewhere.
@@ -164,6 +166,8 @@ class Compilation:
     bare: Bare = field(default_factory=Bare)
     weak: dict[Value, Interval | None] = field(default_factory=dict[Value, "Interval | None"])
     reached: dict[Value, Reached] = field(default_factory=dict[Value, "Reached"])
+    unsettled: int = 0
+    narrowed: int = 0
     unused: dict[str, None] = field(default_factory=dict[str, None])
     element: Callable[[Value], Value] | None = None
 
@@ -183,6 +187,41 @@ class Compilation:
 
 
 @dataclass
+class CarriedLeaf:
+    """One leaf that a loop carries as a tile: a variable, or a part of one.
+
+    Attributes:
+        name: the variable.
+        initial: a tile, a number, or None where there is no value before the loop.
+        type: its type; None before `loops.Loop.start` has set it.
+        fixed: whether the initial value is a tile. Its type then changes only between i32 and i64, as `weak` says. The
+            type of a number is a guess.
+        weak: whether it is a weak scalar (`plain_numbers.py`) before the loop and at the end of the body, in all builds
+            so far. An integer is an i32 until the body gives one that may not fit.
+        doubted: whether the body gave an integer scalar for a float in an earlier build. The loop is built once more,
+            since better types of other variables may make it a float. The second time it is an error.
+    """
+
+    name: str
+    initial: Any
+    type: TileType | None
+    fixed: bool
+    weak: bool = False
+    doubted: bool = False
+
+    @property
+    def started_type(self) -> TileType:
+        """`type`, once `loops.Loop.start` has set it."""
+        assert self.type is not None
+        return self.type
+
+    @property
+    def ir_name(self) -> str:
+        """The name in the IR; empty for a returned value, which is no variable."""
+        return "" if self.name == RETURNED else self.name
+
+
+@dataclass
 class LoopState:
     """The loop around the current statement.
 
@@ -193,11 +232,13 @@ class LoopState:
             `CONTINUE` by `continue` and by the end of the body. A value is that of the first such place, or of a later
             one where an inner loop has to carry the variable first (`PassOn`). An exit that no path took has no entry.
         constants: the variables that are the same constant at every `break` so far.
+        conflicts: variables that are of two types (`Undefined.conflict`) at a place that takes an exit.
     """
 
     carried: frozenset[str] | None
     at: dict[Exit, dict[str, Any]] = field(default_factory=dict[Exit, dict[str, Any]])
     constants: dict[str, Any] = field(default_factory=dict[str, Any])
+    conflicts: dict[tuple[Exit, str], Undefined] = field(default_factory=dict[tuple[Exit, str], Undefined])
 
     def leave(self, exit: Exit, variables: dict[str, Any]) -> None:
         """Note that a path takes `exit` with these variables.
@@ -205,6 +246,7 @@ class LoopState:
         A variable that an inner loop could carry (`PassOn`) counts as one that has a value.
         """
         undefined = {name: value for name, value in variables.items() if isinstance(value, Undefined)}
+        self.conflicts |= {(exit, name): value for name, value in undefined.items() if value.conflict}
         late = {name: value for name, value in undefined.items() if value.late is not None}
         defined = {name: value for name, value in variables.items() if name not in undefined} | late
         earlier = self.at.get(exit, defined)  # at the places so far

@@ -14,7 +14,7 @@ from cutile.frontend import operators
 from cutile.frontend.branches import branch
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import default_dtype, is_number, materialize, truth
-from cutile.frontend.plain_numbers import Interval, adapted, interval_of, is_weak, is_whole, of_weak, weak
+from cutile.frontend.plain_numbers import Interval, adapted, interval_of, is_weak, is_whole, narrows, of_weak, weak
 from cutile.frontend.values import describe, is_tile, plain
 from cutile.ir import Block, Constant, Effect, If, Op, TileType, Value
 from cutile.ops.arith import And, Or
@@ -131,7 +131,8 @@ def _beside_number(frame: Frame, first: Value, second: Any, node: ast.BoolOp) ->
     if is_tile(second) and second.type == _FLAG:
         return frame.emit(Convert(x=second, dtype=first.tile.dtype))
     if is_tile(second) and second.tile.is_scalar:
-        second = adapted(frame, second, first.tile.dtype)
+        if not narrows(frame, second, first.tile.dtype):
+            second = adapted(frame, second, first.tile.dtype)
         both_weak = is_weak(frame, first) and is_weak(frame, second)
         if second.tile.dtype is not first.tile.dtype and not both_weak:  # `branch` joins the dtypes of two weak scalars
             _refuse_mixed(frame, first, second, node)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from cutile.dtypes import bool_, i64
@@ -22,45 +21,17 @@ from cutile.frontend import operators
 from cutile.frontend.branches import WHOLE, guarded, zeros
 from cutile.frontend.captures import MISSING
 from cutile.frontend.flow import Exit, Flow, assigned, is_only_overwritten, leaves_loop
-from cutile.frontend.frame import RETURNED, Frame, LoopState, is_undefined
+from cutile.frontend.frame import RETURNED, CarriedLeaf, Frame, LoopState, Suppressed, is_undefined
 from cutile.frontend.operators import is_number, is_tile_or_number, materialize
-from cutile.frontend.plain_numbers import adapted, interval_of, is_weak, is_whole, of_weak
-from cutile.frontend.structure import leaves, mapped, refill, same_constant, same_constants, same_structure
-from cutile.frontend.tensor_parts import Form, is_tensor, joined_form, parts_of, put_together, taken_apart, tensors_in
+from cutile.frontend.plain_numbers import adapted, interval_of, is_weak, is_whole, narrows, of_weak
+from cutile.frontend.structure import leaves, refill, same_constant, same_constants, same_structure
+from cutile.frontend.tensor_parts import Form, in_parts, joined_forms, parts_of, put_together, taken_apart, tensors_in
 from cutile.frontend.values import FAULTY, Faulty, TensorParts, Undefined, describe, is_tile
 from cutile.ir import Block, Constant, TileType, Value
 
 MAX_ATTEMPTS = 8
-"""Builds of one loop, beyond one for each leaf that it carries or drops. Types that still change are an error."""
-
-
-@dataclass
-class _CarriedLeaf:
-    """One leaf that a loop carries as a tile: a variable, or a part of one.
-
-    Attributes:
-        name: the variable.
-        initial: a tile, a number, or None where there is no value before the loop.
-        type: its type; None before `Loop.start` has set it.
-        fixed: whether the initial value is a tile, so that its type is the user's. Other types are guesses.
-        weak: whether it is a weak scalar (`plain_numbers.py`): a plain number before the loop, and at the end of each
-            iteration that was compiled. An integer is an i32 until an iteration gives one that may not fit.
-        doubted: whether a float was an integer at the end of an iteration. With a better guess of another variable's
-            type it may be a float in the next build.
-    """
-
-    name: str
-    initial: Any
-    type: TileType | None
-    fixed: bool
-    weak: bool = False
-    doubted: bool = False
-
-    @property
-    def settled(self) -> TileType:
-        """`type`, once `Loop.start` has set it."""
-        assert self.type is not None
-        return self.type
+"""Builds of one loop, beyond one for each carried leaf and each dropped variable. A build settles at least one of them,
+unless types follow from one another. Types that change in more builds are an error. Chosen, not measured."""
 
 
 class _CarriedChanged(Exception):
@@ -73,7 +44,7 @@ class Loop:
     Args:
         frame: of the function that has the loop.
         node: its syntax.
-        always: whether the body runs at least once.
+        runs_at_least_once: whether the body certainly does.
 
     Attributes:
         assigned: the names that the body assigns, with the first place of each.
@@ -92,10 +63,10 @@ class Loop:
             that others took.
     """
 
-    def __init__(self, frame: Frame, node: ast.For | ast.While, always: bool) -> None:
+    def __init__(self, frame: Frame, node: ast.For | ast.While, runs_at_least_once: bool) -> None:
         self.frame = frame
         self.node = node
-        self.always = always
+        self.runs_at_least_once = runs_at_least_once
         self.assigned = assigned([*([node.target] if isinstance(node, ast.For) else []), *node.body])
         self.before = dict(frame.variables)
         self.places = dict(frame.places)
@@ -103,7 +74,7 @@ class Loop:
         has_break, has_return = leaves_loop(node.body)
         self.exits = [Exit.BREAK] * has_break + [Exit.RETURN] * has_return
         self.templates: dict[str, Any] = {}
-        self.carried: list[_CarriedLeaf] = []
+        self.carried: list[CarriedLeaf] = []
         self.dropped: set[str] = set()
         self.ends: dict[str, Any] = {}
         self.forms: dict[str, dict[int, Form]] = {}
@@ -114,7 +85,7 @@ class Loop:
             # Each iteration sets the variable of a `for`. It is carried only if code after the loop was found to read
             # it, which compiles the kernel again (`PassOn`).
             needed = name != self.target or (id(node), name) in frame.compilation.passed_on
-            if needed and not self._fresh(name):
+            if needed and not self._is_undefined_before(name):
                 self._carry(name, self.before[name])
 
     def _carry(self, name: str, value: Any) -> None:
@@ -122,20 +93,20 @@ class Loop:
         template = self.templates[name] = taken_apart(value, self.forms.get(name, {}))
         for leaf in leaves(template):
             if is_tile(leaf):
-                self.carried.append(_CarriedLeaf(name, leaf, leaf.tile, fixed=True, weak=is_weak(self.frame, leaf)))
+                self.carried.append(CarriedLeaf(name, leaf, leaf.tile, fixed=True, weak=is_weak(self.frame, leaf)))
             elif is_number(leaf):
-                self.carried.append(_CarriedLeaf(name, leaf, None, fixed=False, weak=type(leaf) is not bool))
+                self.carried.append(CarriedLeaf(name, leaf, None, fixed=False, weak=not isinstance(leaf, bool)))
 
-    def _begin(self, name: str, value: Any) -> None:
-        """Carry a variable that the loop is first to assign; `value`: at the body's end."""
-        forms = {k: Form.of(tensor.value) for k, tensor in enumerate(tensors_in(value)) if tensor is not None}
+    def _begin(self, name: str, value: Any, forms: dict[int, Form]) -> None:
+        """Carry a variable that the loop is first to assign; `value`: at an exit."""
         self.forms[name] = forms
         template = self.templates[name] = taken_apart(value, forms)
         for leaf in leaves(template):
             if is_tile_or_number(leaf):
                 number: Any = leaf
                 type = leaf.tile if is_tile(leaf) else TileType(operators.default_dtype(number))
-                self.carried.append(_CarriedLeaf(name, None, type, fixed=False, weak=is_weak(self.frame, leaf)))
+                weak = is_weak(self.frame, leaf) and not isinstance(leaf, bool)
+                self.carried.append(CarriedLeaf(name, None, type, fixed=False, weak=weak))
 
     # Before an iteration
 
@@ -162,8 +133,8 @@ class Loop:
         """The parts of tensors before the loop, by their stand-ins in the templates."""
         parts_before: dict[Any, Value] = {}
         for name, template in self.templates.items():
-            if name not in self.before or not self.forms.get(name):
-                continue
+            if self._is_undefined_before(name) or not self.forms.get(name):
+                continue  # begun by the loop: `start` has zeros for the parts
             for parts, tensor in zip(tensors_in(template), tensors_in(self.before[name]), strict=True):
                 if isinstance(parts, TensorParts):
                     parts_before.update(zip(parts.items, parts_of(self.frame, tensor.value, parts.form), strict=True))
@@ -171,8 +142,7 @@ class Loop:
 
     def arguments(self) -> list[Value]:
         """Block arguments for the carried values."""
-        # The returned value is carried, too. It is no variable of the user's, so that it has no name in the IR.
-        arguments = [Value(leaf.settled, "" if leaf.name == RETURNED else leaf.name) for leaf in self.carried]
+        arguments = [Value(leaf.started_type, leaf.ir_name) for leaf in self.carried]
         self._mark_weak(arguments)
         return arguments
 
@@ -185,8 +155,8 @@ class Loop:
     def bind(self, values: Sequence[Any], *, inside: bool) -> None:
         """Let the variables mean `values`.
 
-        Inside the loop, variables without a value before it have none yet. The carried value is hidden in them, for
-        the merge with a branch that assigns them (`branches.py`).
+        Inside the loop, a variable without a value before it is `Undefined`: the first iteration has none. Its `hidden`
+        is the carried value, for the merge with a branch that assigns the variable (`branches.py`).
         """
         rest = iter(values)
         for name, template in self.templates.items():
@@ -194,8 +164,8 @@ class Loop:
             filled = refill(template, iter(items))
             if self.forms.get(name):
                 filled = put_together(self.frame, filled, name)
-            fresh = name not in self.before or isinstance(self.before[name], Undefined)
-            if inside and fresh:
+            # The error of a faulty value was reported: no second one says that the variable has none.
+            if inside and self._is_undefined_before(name) and not isinstance(self.before.get(name), Faulty):
                 why = f"the first iteration of the loop in line {self._line} uses it before assigning it"
                 filled = Undefined(why, hidden=filled)
             self.frame.variables[name] = filled
@@ -235,6 +205,28 @@ class Loop:
         except _CarriedChanged:
             return None
 
+    def _begin_missing(self) -> bool:
+        """Carry variables that code after the loop reads, and only it assigns.
+
+        Returns whether there are any. `passed_on` knows the loop's syntax. A helper's loop is compiled for each call,
+        and not each call passes all of them on.
+        """
+        names = {name for loop, name in self.frame.compilation.passed_on if loop == id(self.node)}
+        if not self.runs_at_least_once:  # a dropped variable has another type before it, so it has none after it
+            names -= self.dropped
+        if Exit.RETURN in self.body_flow.taken:
+            names.add(RETURNED)
+        count = len(self.templates)
+        for name in sorted(names - self.templates.keys()):
+            # No path may reach the end of the body; the variable has no value there then.
+            values = [self.frame.variables.get(name, MISSING), *self.state.values(name, tuple(Exit))]
+            values = [value for value in values if value is not MISSING and not is_undefined(value, name)]
+            if values:
+                tensors = enumerate(tensors_in(values[0]))
+                forms = {k: Form.of(tensor.value) for k, tensor in tensors if tensor is not None}
+                self._begin(name, values[0], forms)
+        return len(self.templates) > count
+
     def _drop(self, name: str) -> None:
         """Stop carrying a variable, if each iteration assigns it before it reads it.
 
@@ -259,43 +251,29 @@ class Loop:
         old_tensors, new_tensors = tensors_in(template), tensors_in(value)
         if len(old_tensors) != len(new_tensors) or not any(tensor is not None for tensor in old_tensors):
             return value
-        forms = dict(self.forms.get(name, {}))
-        for k, (old, new) in enumerate(zip(old_tensors, new_tensors, strict=True)):
-            if old is None or new is None or same_constant(old, new):
-                continue
-            known = old.template if isinstance(old, TensorParts) else old
-            form = joined_form(known, new)
-            if form is not None and isinstance(old, TensorParts):
-                form = form.join(old.form)
-            if form is None:
-                return value  # they have no common form: the caller reports a changed type
-            forms[k] = form
-        if forms != self.forms.get(name, {}):
-            if self.always:  # else the loop carries the variable, to pass on the value from before it
+        old_forms = self.forms.get(name, {})
+        forms = joined_forms(old_forms, old_tensors, new_tensors)
+        if forms is None:
+            return value  # the caller reports a changed type
+        if forms != old_forms:
+            # If the loop may not run, a dropped variable has no value after it (`_after`). Tensors have a common form,
+            # so the loop carries the variable.
+            if self.runs_at_least_once:
                 self._drop(name)
-            if name not in self.before:
-                raise KernelTypeError(
-                    f"{name!r} is a tensor of another form in each step of the loop, and has no value before it",
-                    self.frame.locate(self.frame.places.get(name, self.node)),
-                    f"Give {name!r} one of these tensors before the loop.",
-                )
-            self.forms[name] = forms
+            if isinstance(self.before.get(name), Faulty):
+                raise Suppressed(f"{name!r} is faulty", self.frame.locate(self.node))
             # The new leaves take the place of the old ones: leaves are in the order of the templates.
             others, self.carried = self.carried, []
-            self._carry(name, self.before[name])
+            if self._is_undefined_before(name):
+                self._begin(name, value, forms)
+            else:
+                self.forms[name] = forms
+                self._carry(name, self.before[name])
             own, self.carried = self.carried, []
             for variable in self.templates:
                 self.carried += own if variable == name else [leaf for leaf in others if leaf.name == variable]
             raise _CarriedChanged
-        parts = iter(old_tensors)
-
-        def in_parts(leaf: Any) -> Any:
-            old = next(parts)
-            if not isinstance(old, TensorParts) or not is_tensor(leaf):
-                return leaf
-            return TensorParts(old.form, old.template, tuple(parts_of(self.frame, leaf.value, old.form)))
-
-        return mapped(value, in_parts)
+        return in_parts(self.frame, value, old_tensors)
 
     def _finish(self) -> list[Value] | None:
         taken = [exit for exit in (Exit.BREAK, Exit.RETURN) if exit in self.body_flow.taken]
@@ -303,29 +281,24 @@ class Loop:
             self.exits = taken
             return None
         variables = self.frame.variables
-        # Variables without a value before the loop that are carried all the same: code after it reads them.
-        names = {name for loop, name in self.frame.compilation.passed_on if loop == id(self.node)}
-        if Exit.RETURN in self.body_flow.taken:
-            names.add(RETURNED)
-        if missing := sorted(names - self.templates.keys()):
-            for name in missing:
-                # No path may reach the end of the body; the variable has no value there then.
-                known = [variables.get(name, MISSING), *self.state.values(name, tuple(Exit))]
-                known = [each for each in known if each is not MISSING and not is_undefined(each, name)]
-                self._begin(name, known[0] if known else None)
+        if self._begin_missing():
             return None
         ends: list[Value | None] = []  # None: the leaf's type has changed
+        conflicts: list[tuple[str, Undefined]] = []
         rest = iter(self.carried)
         for name, template in self.templates.items():
             value = variables.get(name)
-            if is_undefined(value, name) and value.hidden is not None:  # no path of the body assigned it
+            conflict = self.state.conflicts.get((Exit.CONTINUE, name))
+            if is_undefined(value, name) and value.hidden is not None:  # not each path of the body assigned it
                 value = value.hidden
-            if isinstance(value, Faulty):  # reported already
+            # A faulty value was reported already. Nothing reads one of two types, unless it is read where `conflicts`
+            # are reported.
+            if isinstance(value, Faulty) or conflict is not None:
                 carried = filter(is_tile_or_number, leaves(template))
-                ends += [self.frame.emit(zeros(next(rest).settled)) for _ in carried]
+                ends += [self.frame.emit(zeros(next(rest).started_type)) for _ in carried]
+                if conflict is not None and not self._is_undefined_before(name):
+                    conflicts.append((name, conflict))
                 continue
-            if isinstance(value, Undefined) and value.conflict:
-                self._drop_or_report_type(name, value.why, value.places)
             value = self._with_parts(name, template, value)
             if not same_structure(template, value):
                 how = f"it is {describe(template)} before, {describe(value)} at the end of the body"
@@ -338,9 +311,13 @@ class Loop:
                 ends.append(self._end_of(name, next(rest), old, new))
         self.ends = {name: variables.get(name) for name in self.templates}
         values = [value for value in ends if value is not None]
-        return values if len(values) == len(ends) else None
+        if len(values) < len(ends):
+            return None
+        for name, conflict in conflicts:  # not before: with other types they may be none
+            self._drop_or_report_type(name, conflict.why, conflict.places)
+        return values
 
-    def _end_of(self, name: str, leaf: _CarriedLeaf, old: Any, new: Any) -> Value | None:
+    def _end_of(self, name: str, leaf: CarriedLeaf, old: Any, new: Any) -> Value | None:
         """The value of a leaf at the end of an iteration, as the leaf's type.
 
         Args:
@@ -350,12 +327,16 @@ class Loop:
         Returns:
             None where the body gives another type. The leaf has that type from now on.
         """
-        type = leaf.settled
+        type = leaf.started_type
+        if narrows(self.frame, leaf.initial, type.dtype):
+            self._drop_or_report_type(name, f"it is {describe(old)} before, {type} at the end of the body")
         # A weak integer is an i32 or i64 in the IR, and converts to the leaf's type if that is one of them.
         whole = type in WHOLE and is_whole(self.frame, new)
         if whole and leaf.weak and type.dtype is not i64 and not interval_of(self.frame, new).fits(type.dtype):
             leaf.type = TileType(i64)  # an i32 may not hold the number
             return None
+        if narrows(self.frame, new, type.dtype):
+            self._drop_or_report_type(name, f"it is {describe(old)} before, {describe(new)} at the end of the body")
         new = adapted(self.frame, new, type.dtype) if whole else new
         if is_number(new):
             becomes_float = isinstance(new, float) and type.dtype.is_integer and not leaf.fixed
@@ -380,17 +361,17 @@ class Loop:
             leaf.type = new.tile
         return None
 
-    def _constant(self, name: str) -> bool:
+    def _is_constant(self, name: str) -> bool:
         """Whether a variable is the same constant wherever the loop ends.
 
-        Then it is a constant after the loop, too. A loop that may not run also ends with the value from before it.
+        Then it is a constant after the loop, too. If the loop may not run, the value before it is the same constant.
         """
         if name == RETURNED or name not in self.ends:
             return False
         end = self.ends[name]
         if isinstance(end, Undefined | Faulty) or not all(map(is_number, leaves(end))):
             return False
-        return self.always or same_constants(end, self.before.get(name))
+        return self.runs_at_least_once or same_constants(end, self.before.get(name))
 
     def flags(self) -> list[Value]:
         """Whether the iteration took each of `exits`, as bool scalars."""
@@ -426,26 +407,30 @@ class Loop:
 
     # Attempts
 
-    def attempts(self, build: Callable[[list[Value]], Any], iteration: Callable[[], None]) -> Any:
-        """Build the loop, again and again until its types settle.
+    def build(self, build_once: Callable[[list[Value]], Any], compile_iteration: Callable[[], None]) -> Any:
+        """Build the loop until its types settle.
 
         Args:
-            build: makes the operation from the initial values. It gives None if types have changed.
-            iteration: compiles one iteration with the variables as they are, to see which types numbers take.
+            build_once: makes the operation from the initial values. It gives None if types have changed.
+            compile_iteration: compiles an iteration with the variables as they are, to see which types numbers take.
 
         Returns:
             The operation; None if the user's errors in it were reported.
+
+        Raises:
+            KernelTypeError: the types do not settle.
         """
-        block, report = self.frame.builder.current, self.frame.report
-        attempts = 0
-        while attempts < MAX_ATTEMPTS + len(self.dropped) + len(self.carried):  # each may drop or change one variable
-            attempts += 1
-            length, mark = len(block.operations), report.mark()
+        block, report, compilation = self.frame.builder.current, self.frame.report, self.frame.compilation
+        count, settled = 0, False
+        while count < MAX_ATTEMPTS + len(self.dropped) + len(self.carried):  # each may drop or change one variable
+            count += 1
+            length, mark, narrowed = len(block.operations), report.mark(), compilation.narrowed
             # An error may be the fault of a guessed type: meanwhile a full report does not end the compilation.
             has_guesses = self.has_guesses
             report.guesses += has_guesses
+            compilation.unsettled += not settled
             try:
-                result = build(self.start())
+                result = build_once(self.start())
             except KernelError as error:
                 if not has_guesses:
                     raise
@@ -453,12 +438,15 @@ class Loop:
                 result = FAULTY
             finally:
                 report.guesses -= has_guesses
+                compilation.unsettled -= not settled
             failed = result is FAULTY or report.added != mark.added
             if result is not None and not failed:
-                return result
-            # Where the result is None, types have changed: the next build shows which errors are the user's. Elsewhere
-            # all errors are the user's, unless a better guess of the types is found.
-            if failed and result is not None and not (has_guesses and self._guess(block, iteration)):
+                if settled or compilation.unsettled or compilation.narrowed == narrowed:
+                    return result
+                settled, result = True, None  # the last build refuses numbers that may not fit (`narrows`)
+            # If the result is None, types have changed: the next build shows which errors are the user's. If it is not
+            # None, the errors are the user's, unless `_guess` finds other types.
+            if failed and result is not None and not (has_guesses and self._guess(block, compile_iteration)):
                 for name in self.assigned:
                     self.frame.variables[name] = FAULTY
                 return None
@@ -485,7 +473,7 @@ class Loop:
         self.frame.variables = dict(self.before)
         self.frame.places = dict(self.places)
 
-    def _guess(self, block: Block, iteration: Callable[[], None]) -> bool:
+    def _guess(self, block: Block, compile_iteration: Callable[[], None]) -> bool:
         """Compile one iteration with compile-time numbers, to see their types after it.
 
         The operations of the iteration are deleted again. Returns whether some leaf has another type now.
@@ -495,9 +483,10 @@ class Loop:
         length, mark = len(block.operations), report.mark()
         self.reset()
         report.guesses += 1
+        self.frame.compilation.unsettled += 1
         try:
             with self.frame.builder.block(), self.frame.dynamic():
-                iteration()
+                compile_iteration()
             rest = iter(self.carried)
             for name, template in self.templates.items():
                 value = self.frame.variables.get(name)
@@ -515,6 +504,7 @@ class Loop:
             pass  # nothing was learnt: the errors of the build before are reported
         finally:
             report.guesses -= 1
+            self.frame.compilation.unsettled -= 1
             report.drop(mark)
             del block.operations[length:]
             self.reset()
@@ -534,18 +524,22 @@ class Loop:
         end, end_places = frame.variables, frame.places
         self.reset()
         for value, leaf in zip(results, self.carried, strict=True):
-            value.name = "" if leaf.name == RETURNED else leaf.name
+            value.name = leaf.ir_name
         self._mark_weak(results)
         self.bind(results, inside=False)
-        frame.variables.update({name: self.ends[name] for name in self.templates if self._constant(name)})
+        frame.variables.update({name: self.ends[name] for name in self.templates if self._is_constant(name)})
         frame.places.update({name: end_places[name] for name in self.templates if name in end_places})
         # A constant range whose iterations all leave it never comes to its end.
-        endless = endless or (self.always and Exit.CONTINUE not in self.state.at)
+        endless = endless or (self.runs_at_least_once and Exit.CONTINUE not in self.state.at)
         ends = () if endless else (Exit.CONTINUE,)
-        # On the paths around `else`, a variable that is the same constant at every `break` is that constant.
+        # Paths that left by `break` skip the `else`. There a variable is a constant if it is the same constant at every
+        # `break`.
         around = {name: value for name, value in self.state.constants.items() if name in self.templates}
         for name in self.assigned:
-            if name in self.templates and not self._fresh(name):
+            if name in self.templates and not self._is_undefined_before(name):
+                # It has a value on every path, which `bind` has set, but for a `break` where it is of two types.
+                if conflict := self.state.conflicts.get((Exit.BREAK, name)):
+                    (around if self.node.orelse else frame.variables)[name] = conflict
                 continue
             carried = frame.variables.get(name)
             if self.node.orelse:
@@ -564,7 +558,7 @@ class Loop:
         frame.flow.rejoin(Exit.SKIP_ELSE)
 
     def _after(self, name: str, end: Any, carried: Any, exits: Sequence[Exit]) -> Any:
-        """The meaning after the loop of a variable that is `_fresh` or not carried.
+        """A variable's meaning after the loop, if it has none before, or is dropped.
 
         Args:
             end: its meaning at the end of the body; None where it has none.
@@ -574,27 +568,33 @@ class Loop:
         if isinstance(end, Faulty):
             return FAULTY
         before = self.before.get(name)
-        if name in self.dropped and not self.always:
+        values = self.state.values(name, exits)
+        if may_not_run := Exit.CONTINUE in exits and not self.runs_at_least_once:
+            # A variable that an earlier loop could pass on (`PassOn`) counts as one that has a value.
+            is_missing = self._is_undefined_before(name) and getattr(before, "late", None) is None
+            values.append(MISSING if is_missing else before)
+        if name in self.dropped and (MISSING in values or not self.runs_at_least_once):
             places = [("in the loop it is assigned here", self.frame.locate(self.assigned[name]))]
             if (first := self.places.get(name)) is not None:
                 places.insert(0, ("before the loop it is assigned here", self.frame.locate(first)))
-            how = f"it is {describe(before)} before the loop in line {self._line}, {describe(end)} after an iteration"
+            after = "of another type" if isinstance(end, Undefined | None) else describe(end)
+            how = f"it is {describe(before)} before the loop in line {self._line}, {after} after an iteration"
             return Undefined(how, conflict=True, places=tuple(places))
-        values = self.state.values(name, exits)
-        if may_not_run := Exit.CONTINUE in exits and not self.always:
-            values.append(MISSING if self._fresh(name) and getattr(before, "late", None) is None else before)
         if all(value is not MISSING for value in values):
             if name in self.templates:
                 return carried
             # A use compiles the kernel again. An inner or an earlier loop has to pass the value on first.
             late = [value.late for value in values if isinstance(value, Undefined)]
             return Undefined("the loop does not pass it on", late=late[0] if late else self.node)
+        for value in (before, *(self.state.conflicts.get((exit, name)) for exit in exits)):
+            if isinstance(value, Undefined) and value.conflict:
+                return value  # it has values of two types, which says more than that some path assigns none
         how = "that may not run" if may_not_run else "not on every path"
         return Undefined(
             f"only the loop in line {self._line} assigns it, and {how}",
             places=(("it is assigned here", self.frame.locate(self.assigned[name])),),
         )
 
-    def _fresh(self, name: str) -> bool:
-        """Whether the variable has no value before the loop."""
+    def _is_undefined_before(self, name: str) -> bool:
+        """Whether the variable has no value before the loop, or a faulty one."""
         return name not in self.before or isinstance(self.before[name], Undefined | Faulty)

@@ -8,7 +8,8 @@ A weak integer may become a float, i32 or i64. A weak f32 is the result of weak 
 division of weak integers. It may become f16 or bf16, but not f64, for which it is too coarse.
 
 A weak integer has an interval. It is an i32 in the IR where the interval fits 32 bits, else an i64. An operation is
-computed in 32 bits where its operands and its result fit, else in 64. Past 64 bits it wraps.
+computed in 32 bits where its operands and its result fit, else in 64. Past 64 bits it wraps. A variable cannot be a
+weak i64 on one path and a strong i32 on another (`narrows`).
 
     x.shape[0]                          1 .. the largest extent that a launch takes
     64 * ct.get_tile_block_id()[0]      0 .. 64 * the largest index, by the tiles of a `Mut` along that axis
@@ -264,6 +265,21 @@ def adapted(frame: Frame, value: Any, dtype: DTypeLike) -> Any:
     if dtype is f32:  # a later conversion to f64 converts the whole number itself, in place of the f32
         frame.compilation.bare.note(conversion, result)
     return result
+
+
+def narrows(frame: Frame, value: Any, dtype: DTypeLike) -> bool:
+    """Whether a weak whole number is refused as i32, which may not hold it.
+
+    Such a number and an i32 of the user's are not two values of one variable: one of them has to be converted. In
+    contrast, an operation on both is one of i32, and wraps.
+
+    While the types of a loop may change, nothing is refused. The number may be weak only because a variable that the
+    loop carries is still taken for weak. If one is left when the types settle, the loop is built once more.
+    """
+    if not is_tile(value) or not is_whole(frame, value) or dtype is not i32 or interval_of(frame, value).fits(i32):
+        return False
+    frame.compilation.narrowed += 1
+    return not frame.compilation.unsettled
 
 
 def dtype_of_weak(values: list[Any]) -> DTypeLike:

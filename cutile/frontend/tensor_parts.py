@@ -12,7 +12,7 @@ from typing import Any
 
 from cutile.dtypes import DTypeLike, i32, i64, u64
 from cutile.frontend.frame import Frame
-from cutile.frontend.structure import mapped
+from cutile.frontend.structure import mapped, same_constant
 from cutile.frontend.values import PartitionRef, SharedRef, TensorParts, TensorRef
 from cutile.ir import Constant, TileType, Value
 from cutile.ops.bound import CheckIndex
@@ -106,6 +106,42 @@ def joined_form(a: Any, b: Any) -> Form | None:
     if isinstance(a, PartitionRef) and replace(a, value=b.value) != b:
         return None
     return Form.of(a.value).join(Form.of(b.value))
+
+
+def joined_forms(forms: Mapping[int, Form], old: Sequence[Any], new: Sequence[Any]) -> dict[int, Form] | None:
+    """The common forms of tensors that a loop carries; None where two have none.
+
+    By the number of the leaf, as `forms`.
+
+    Args:
+        forms: the forms so far.
+        old: the leaves of the variable's template, as `tensors_in` gives them.
+        new: the leaves at the end of the body.
+    """
+    joined = dict(forms)
+    for k, (before, after) in enumerate(zip(old, new, strict=True)):
+        if before is None or after is None or same_constant(before, after):
+            continue
+        form = joined_form(before.template if isinstance(before, TensorParts) else before, after)
+        if form is not None and isinstance(before, TensorParts):
+            form = form.join(before.form)
+        if form is None:
+            return None
+        joined[k] = form
+    return joined
+
+
+def in_parts(frame: Frame, value: Any, templates: Sequence[Any]) -> Any:
+    """A value with `TensorParts` in the place of tensors, where `templates` has them."""
+    rest = iter(templates)
+
+    def apart(leaf: Any) -> Any:
+        template = next(rest)
+        if not isinstance(template, TensorParts) or not is_tensor(leaf):
+            return leaf
+        return TensorParts(template.form, template.template, tuple(parts_of(frame, leaf.value, template.form)))
+
+    return mapped(value, apart)
 
 
 def like(template: Any, tensor: TensorRef) -> Any:

@@ -105,6 +105,44 @@ def test_what_a_turn_or_the_rest_reads_keeps_its_type(loop: str, message: str) -
         launch(read, (y, (4,)), 2, backend="reference")
 
 
+TWO_TYPES = {
+    "a branch in a loop": "for j in range(3):\n        if n > 5:\n            if n > 7:\n                t = ct.f32(j)",
+    "ahead of a break": "for j in range(3):\n        if j > 0:\n            if n > 7:\n                t = ct.f32(j)\n"
+    "            break\n        t = t + 1",
+    "ahead of a continue": "for j in range(3):\n        if j:\n            if n > 7:\n                t = ct.f32(j)\n"
+    "            continue\n        t = t + 1",
+    "a loop whose other call passes it on": "t = after(n, True, 2) + ct.i32(after(n, False, n))",
+}
+"""Loops that give `t` another type where n is 9, or 0."""
+
+
+@pytest.mark.parametrize("name", TWO_TYPES)
+@pytest.mark.parametrize("n", [0, 9])
+def test_a_value_of_two_types_is_no_zero(name: str, n: int) -> None:
+    """It was 0, or the value from before the loop, wherever the other type was."""
+    text = (
+        "def after(n, is_fresh, count):\n"
+        "    if not is_fresh:\n        t = 2.5 * ct.f32(n)\n"
+        "    for j in range(count):\n        t = n + j\n"
+        "    return t\n\n\n"
+        f"def f(y: Mut, n: i32):\n    t = n\n    {TWO_TYPES[name]}\n    y.store(y.load() + ct.f32(t))\n"
+    )
+    with pytest.raises(ct.KernelTypeError, match=r"has no one type here|changes its type"):
+        launch(kernel(text), (np.ones(4, np.float32), (4,)), n, backend="reference")
+
+
+def test_a_faulty_variable_is_no_error_of_the_loop_after_it() -> None:
+    loop = "t = x.nonsense\n    for j in range(2):\n        t = x\n    y.store(t.load_tile((4,), (0,)))"
+    with pytest.raises(ct.KernelError, match="no attribute 'nonsense'") as caught:
+        launch(
+            kernel(f"def f(y: Mut, x: Tensor):\n    {loop}\n"),
+            (np.ones(4, np.float32), (4,)),
+            np.ones(4, np.float32),
+            backend="reference",
+        )
+    assert str(caught.value).count("in f\n") == 1
+
+
 FLOATS = {
     "p = q; q = q + y.load().reshape(())": (11, 15),
     "p, q = q, p": (3, 2.5),

@@ -242,6 +242,62 @@ def test_beside_i32_a_result_wraps_and_a_comparison_does_not(backend: str) -> No
     np.testing.assert_array_equal(y, wanted)
 
 
+JOINS = {
+    "a loop over a wide number": "{wide}\n    for i in range(m):\n        v = {strong}",
+    "a loop that gives a wide number": "v = {strong}\n    for i in range(m):\n        {wide}",
+    "a loop that reads it": "{wide}\n    for i in range(m):\n        v = v // 2 if i > n else {strong}",
+    "a while": "{wide}\n    while v > 0:\n        v = {strong}",
+    "a loop in a loop": "v = {strong}\n    for i in range(m):\n        for j in range(m):\n            {wide}",
+    "a loop with a break": "{wide}\n    for i in range(m):\n        if i > n:\n            break\n        v = {strong}",
+    "an if": "v = {strong}\n    if m > 0:\n        {wide}",
+    "the other side": "{wide}\n    if m > 0:\n        v = {strong}",
+    "an expression": "{wide}\n    v = v if m == 0 else {strong}",
+    "an operand of `or`": "{wide}\n    v = {strong} or v",
+    "a match": "v = {strong}\n    match m:\n        case 0:\n            {wide}",
+    "a function": "{wide}\n    v = either(v, {strong}, m)",
+}
+"""Variables that are a plain number past 32 bits on one path, and a parameter of i32 on the other."""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", JOINS)
+def test_a_number_past_32_bits_does_not_become_an_i32_without_a_word(name: str, backend: str) -> None:
+    either = "def either(a, b, m):\n    if m > 0:\n        return a\n    return b\n\n\n"
+    head = either + "def f(y: Mut, x: Tensor, n: i32, m: i32):\n    "
+    body = head + JOINS[name] + "\n    y.store(ct.broadcast(ct.i64(v), y.shape))\n"
+    x, text = np.zeros(30, np.float32), body.format(wide="v = x.shape[0] * 150_000_000", strong="n")
+    with pytest.raises(ct.KernelTypeError, match=r"no one type|changes its type|different types"):
+        launch(kernel(text), (np.zeros(4, np.int64), (4,)), x, 0, 0, backend=backend)
+    results: list[list[int]] = []
+    for dtype, strong in (("i64", "ct.i64(n)"), ("i32", "n")):
+        text = body.format(wide=f"v = ct.{dtype}(x.shape[0] * 150_000_000)", strong=strong)
+        y = np.zeros(4, np.int64)
+        launch(kernel(text), (y, (4,)), x, 0, 0, backend=backend)
+        results.append(y.tolist())
+    assert results[1] == np.array(results[0]).astype(np.int32).tolist()  # what `ct.i32` leaves of it, and says
+
+
+STRONG_AT_LAST = {
+    "a choice": "k = n if i > 2 else k + 1",
+    "a branch": "k = k * 3\n        if i > 2:\n            k = n",
+    "an inner loop": "k = k + 1\n        for j in range(2):\n            k = n + j",
+    "a variable that becomes strong": "k = u if i > 2 else k + 1\n        u = n",
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("start", ["0", "x.shape[0]"])
+@pytest.mark.parametrize("name", STRONG_AT_LAST)
+def test_a_count_that_is_of_a_dtype_in_the_end_is_not_refused(name: str, start: str, backend: str) -> None:
+    """While `k` is taken for a plain number, `k + 1` may need more than 32 bits; in the end it is an i32, and wraps."""
+    loop = f"for i in range(5):\n        {STRONG_AT_LAST[name]}\n"
+    text = f"def f(y: Mut, x: Tensor, n: i32):\n    k, u = {start}, n\n    {loop}"
+    y, values = np.zeros(4, np.int32), {"k": 30 if "x" in start else 0, "u": 7, "n": 7}
+    launch(kernel(text + "    y.store(y.load() + k)\n"), (y, (4,)), np.zeros(30, np.float32), 7, backend=backend)
+    exec(loop, {}, values)
+    assert y.tolist() == [values["k"]] * 4
+
+
 def test_a_counter_of_a_loop_is_stored_as_what_is_beside_it() -> None:
     text = (
         "def f(y: Mut, n: i32):\n"

@@ -16,10 +16,17 @@ from tests.support.kernels import define, kernel
 from tests.support.memory import launch
 
 LAUNCHED = range(6)
+SET = ["t = a", "t = b"]
+GIVEN = frozenset({"n", "wide", "a", "b", "first"})
+"""Names that a kernel's text reads without assigning them."""
 
 
 class _Drawer:
-    """Statements that assign x and y, in constant and other loops with `break`, `continue` and `else`."""
+    """Statements that assign x, y and t, in constant and other loops with `break`, `continue` and `else`.
+
+    x and y are whole numbers: of a dtype (n), plain, or plain and more than 32 bits hold (`wide`). t is a tensor of one
+    of two forms. `flag` is known when the kernel is compiled.
+    """
 
     def __init__(self, choose: random.Random) -> None:
         self.choose = choose
@@ -30,14 +37,16 @@ class _Drawer:
         for _ in range(self.choose.randint(1, 3)):
             kind = self.choose.choice(["set", "set", "if", "if", "match", "loop", "leave", "read"])
             if kind == "set":
-                lines.append(f"{self.choose.choice('xy')} = {self.choose.choice(['n', *counters])}")
+                numbers = ["n", *counters, self.choose.choice([*counters, "n", "wide"])]
+                lines.append(self.choose.choice([f"{name} = {self.choose.choice(numbers)}" for name in "xxyy"] + SET))
             elif kind == "read":
-                lines.append(self.choose.choice(["x = x + 1", "y = 7"]))
+                lines.append(self.choose.choice(["x = x + 1", "x = x + 1", "y = 7", "y = 7", "x = first(t)"]))
             elif kind == "leave" and in_loop:
                 return [*lines, self.choose.choice(["break", "break", "continue"])]
             elif kind == "if" and depth:
                 what = self.choose.choice(["n", *counters])
-                lines += [f"if {what} {self.choose.choice(['>', '<', '=='])} {self.choose.randint(0, 4)}:"]
+                test = f"{what} {self.choose.choice(['>', '<', '=='])} {self.choose.randint(0, 4)}"
+                lines += [f"if {self.choose.choice([test] * 4 + ['flag', 'not flag'])}:"]
                 lines += self._under(self.block(depth - 1, counters, in_loop))
                 lines += self._else(depth, counters, in_loop)
             elif kind == "match" and depth:
@@ -113,6 +122,8 @@ def _behind(body: list[ast.stmt], state: State, breaks: list[State], continues: 
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 _read(value, state)
                 state = state | {name}
+            case ast.If(test=ast.Constant(value=test), body=then, orelse=orelse):
+                state = _behind(then if test else orelse, state, breaks, continues)
             case ast.If(test=test, body=then, orelse=orelse):
                 _read(test, state)
                 state = _join(*(_behind(side, state, breaks, continues) for side in (then, orelse)))
@@ -168,31 +179,62 @@ def _ended(
     return (None if endless else end), breaks
 
 
-def assigned(body: str) -> bool:
-    """Whether all paths assign what they read; conditions may be true or false, whatever stands in them."""
+class _Known(ast.NodeTransformer):
+    """Puts constants in the place of the conditions `flag` and `not flag`."""
+
+    def __init__(self, flag: bool) -> None:
+        self.flag = flag
+
+    def visit_If(self, node: ast.If) -> ast.If:
+        self.generic_visit(node)
+        text = ast.unparse(node.test)
+        if text in ("flag", "not flag"):
+            node.test = ast.Constant(self.flag == (text == "flag"))
+        return node
+
+
+def assigned(body: str, flag: bool = True) -> bool:
+    """Whether all paths assign what they read; conditions but `flag` may be true or false."""
     try:
-        _behind(ast.parse(body).body, frozenset({"n"}), [], [])
+        _behind(_Known(flag).visit(ast.parse(body)).body, GIVEN, [], [])
     except _MaybeUnassigned:
         return False
     return True
 
 
+CALLS = """
+def first(t):
+    return t.load_tile((1,), (0,)).reshape(())
+
+def k(out: Mut, a: Tensor, b: Tensor, n: i32):
+    wide = a.shape[0] * 2**33
+    out.store(ct.broadcast(ct.f32(f(n, wide, a, b, True)) - 2.0 * ct.f32(f(n, wide, a, b, False)), out.shape))
+"""
+A, B = np.arange(20, 23, dtype=np.int32), np.arange(30, 36, dtype=np.int32)[::2]
+WIDE = len(A) * 2**33
+
+
 def judged(body: list[str]) -> bool:
-    """Whether the kernel compiles, after it was compared with Python."""
-    text = "\n    ".join([*body, "z = x"])
-    python = define(f"def f(n):\n    {text}\n    return z")
-    compiled = kernel(f"def k(out: Mut, n: i32):\n    {text}\n    out.store(ct.broadcast(ct.f32(z), out.shape))")
-    certain = assigned("\n".join([*body, "z = x"]))
+    """Whether the kernel compiles, after it was compared with Python.
+
+    The text is a helper's, which is called once with a flag that is true, and once with a false one.
+    """
+    lines = "\n    ".join([*body, "z = x"])
+    text = f"def f(n, wide, a, b, flag):\n    {lines}\n    return z\n"
+    python = define(f"def first(t):\n    return t[0]\n\n{text}")
+    compiled = kernel(text + CALLS)
+    certain = all(assigned("\n".join([*body, "z = x"]), flag) for flag in (True, False))
     for n in LAUNCHED:
         out = np.full(4, np.nan, np.float32)
         try:
-            launch(compiled, (out, (4,)), n)
+            launch(compiled, (out, (4,)), A, B, n)
         except ct.KernelError as error:
             if certain and "type" not in str(error):  # such as i32 on one path, and i64 on another
                 raise
             return False
         assert certain, "a path reads what it has not assigned"
-        assert (out == python(n)).all(), (n, out, python(n))
+        x, y = (np.float32(python(n, WIDE, A, B, flag)) for flag in (True, False))
+        assert (out == x - 2 * y).all(), (n, out, x, y)
     return True
 
 
@@ -232,6 +274,14 @@ CASES: dict[str, tuple[str, bool]] = {
     ),
     "in a loop in a loop": (
         "for j in range(2):\n" + "\n".join("    " + line for line in BOTH.format(times=3).split("\n")),
+        True,
+    ),
+    "begun by one branch alone, a tensor of either form": (
+        "if n > 2:\n    t = a\nfor k in range(3):\n    t = a\n    if k < n:\n        t = b\nx = first(t)\n",
+        True,
+    ),
+    "by one of two calls alone": (
+        "for k in range(3):\n    if flag:\n        y = k\nx = n\nif flag:\n    x = y\n",
         True,
     ),
     "the first of two loops": ("for k in range(5):\n    x = k\nfor k in range(n):\n    x = 2 * k\n", True),

@@ -11,7 +11,7 @@ from cutile.frontend.derived import Language, Term, composed, require_kind, valu
 from cutile.frontend.expect import axes_of, axis_of, constant_int, flag_of, marker_of, tile_of
 from cutile.frontend.frame import Frame
 from cutile.frontend.operators import broadcast_shape, broadcast_to, is_number, materialize, require_computed
-from cutile.frontend.plain_numbers import adapted, require_fit
+from cutile.frontend.plain_numbers import adapted, narrows, require_fit
 from cutile.frontend.registry import OPERATIONS, Handler, method, operation
 from cutile.frontend.values import describe, is_tile, items_of
 from cutile.ir import Block, Builder, Constant, Effect, If, Op, TileType, Value, Yield
@@ -311,7 +311,11 @@ def _body(
                 remedy="It takes what is folded so far and the next element, and returns the two as one.",
             )
         values = [
-            materialize(frame, value, scalar.dtype) if is_number(value) else adapted(frame, value, scalar.dtype)
+            materialize(frame, value, scalar.dtype)
+            if is_number(value)
+            else value
+            if narrows(frame, value, scalar.dtype)  # refused below
+            else adapted(frame, value, scalar.dtype)
             for value, scalar in zip(results, scalars, strict=True)
         ]
         for value, expected in zip(values, scalars, strict=True):

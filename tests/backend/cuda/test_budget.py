@@ -10,11 +10,11 @@ import pytest
 from cutile.backend.interface import Target
 from cutile.dtypes import DTypeLike, bf16, f16, f32
 from cutile.errors import KernelTypeError
-from tests.backend.cuda.programs import compiled, gemm_program, lowered, saxpy_program, written
+from tests.backend.cuda.programs import AMPERE, HOPPER, compiled, gemm_program, lowered, saxpy_program, written
 from tests.support.programs import mut, tensor
 
-AMPERE, HOPPER = Target("cuda", "sm_80"), Target("cuda", "sm_90a")
-
+# Of the 164 KiB of shared memory of a multiprocessor of sm_80, each thread block has a share, less the KiB that CUDA
+# keeps of each.
 TOO_MUCH: list[tuple[Target, DTypeLike, tuple[int, int], int, dict[str, Any], str, tuple[int, int, int]]] = [
     (AMPERE, bf16, (256, 256), 64, {}, "256 registers of the product's sums; of its 255 registers on sm_80, 216",
      (128, 256, 64)),
@@ -27,7 +27,9 @@ TOO_MUCH: list[tuple[Target, DTypeLike, tuple[int, int], int, dict[str, Any], st
 
 
 @pytest.mark.parametrize(
-    ("target", "dtype", "tile", "depth", "options", "message", "near"), TOO_MUCH, ids=lambda each: str(each)[:20]
+    ("target", "dtype", "tile", "depth", "options", "message", "nearest"),
+    TOO_MUCH,
+    ids=["registers-sm_80", "registers-sm_90a", "occupancy-2", "occupancy-3"],
 )
 def test_what_does_not_fit_is_refused_with_the_nearest_that_does(
     target: Target,
@@ -36,18 +38,18 @@ def test_what_does_not_fit_is_refused_with_the_nearest_that_does(
     depth: int,
     options: dict[str, Any],
     message: str,
-    near: tuple[int, int, int],
+    nearest: tuple[int, int, int],
 ) -> None:
     with pytest.raises(KernelTypeError) as caught:
         lowered(gemm_program(dtype, tile, depth), target, **options)
     text = str(caught.value)
     assert message in text
     assert "acc = ct.mma(" in text  # the line
-    said = re.search(r"nearest that fits is a product of (\d+) x (\d+) x (\d+), in place of", text)
-    assert said is not None
-    assert tuple(map(int, said.groups())) == near
-    made = compiled(gemm_program(dtype, near[:2], near[2]), target.arch, **options)
-    assert made.facts["spills"] == 0
+    recommendation = re.search(r"nearest that fits is a product of (\d+) x (\d+) x (\d+), in place of", text)
+    assert recommendation is not None
+    assert tuple(map(int, recommendation.groups())) == nearest
+    facts = compiled(gemm_program(dtype, nearest[:2], nearest[2]), target.arch, **options).facts
+    assert facts["spills"] == 0
 
 
 def test_a_kernel_without_products_has_a_remedy_too() -> None:
@@ -57,6 +59,9 @@ def test_a_kernel_without_products_has_a_remedy_too() -> None:
     )
     with pytest.raises(KernelTypeError, match=r"bytes of shared memory; a block on sm_90a has 232448\nUse a smaller"):
         lowered(written(text, {"y": mut(512, 512), "x": tensor(2)}))
+
+
+def test_an_occupancy_that_fits_is_kept() -> None:
     assert lowered(saxpy_program(4096), occupancy=8).facts["min_blocks"] == 8
 
 
@@ -69,7 +74,7 @@ def test_what_fits_is_not_refused() -> None:
 
 @pytest.mark.parametrize("body", ["y.store(y.load() * 2.0)", "y.store(ct.constant(0, y.shape, f32))"])
 def test_a_tile_of_millions_of_elements_is_refused_at_once(body: str) -> None:
-    """Compiling one of 2**20 took minutes, and then warned of spills."""
+    """Refused, since compiling it would take minutes and spill."""
     text = f"def f(y: Mut):\n    {body}\n"
     for size in (1 << 20, 1 << 22):
         words = rf"\({size},\) has {size // 512} elements for each of 512 threads on sm_90a"

@@ -1,4 +1,4 @@
-"""What a kernel says of the launches that are to divide it: how few tile blocks, how many turns, how many pieces."""
+"""The launches that are to divide a kernel: how few tile blocks, how many iterations, how many pieces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from cutile.backend.cuda.grids import PersistentGrid
 from cutile.backend.cuda.model.pipelines import check_function
 from cutile.backend.cuda.pipeline.split_k import (
-    CLUSTER_SHARES,
+    CLUSTER_SMS,
     MAX_CLUSTER_PIECES,
     MAX_PIECES,
     MIN_CLUSTER_ITERATIONS,
@@ -23,6 +23,7 @@ from tests.backend.cuda.programs import AMPERE, HOPPER, compiled, gemm_program, 
 from tests.backend.cuda.test_compile import assert_clean
 from tests.backend.cuda.test_nearby import fused, row_sums
 from tests.backend.cuda.test_specialise import GEMM, types
+from tests.support.programs import mut, tensor
 
 TILES = ((16, 64), (64, 64), (64, 128), (128, 64), (128, 128), (128, 192))
 H200 = Target("cuda", "sm_90a", 132)
@@ -40,7 +41,7 @@ def test_fewer_tile_blocks_have_more_pieces(tile: tuple[int, int]) -> None:
     assert tiles == sorted(tiles)
     assert tiles[-1] == 66  # that is half of the multiprocessors
     assert pieces == sorted(pieces, reverse=True)
-    assert set(pieces) <= {*CLUSTER_SHARES, MAX_PIECES}
+    assert set(pieces) <= {*CLUSTER_SMS, MAX_PIECES}
     for _, least, n in ways:
         assert least >= n * (
             MIN_CLUSTER_ITERATIONS if n <= MAX_CLUSTER_PIECES else MIN_WORKSPACE_ITERATIONS
@@ -54,7 +55,7 @@ def test_a_kernel_for_so_many_pieces_has_them_all_at_once(function: Function) ->
         assert facts["persistent"] == pieces
         assert facts["cluster"] == (pieces if pieces <= MAX_CLUSTER_PIECES else 1)
         assert "division" not in facts
-        held = int(132 * CLUSTER_SHARES.get(pieces, 1.0)) // facts["cluster"] * facts["cluster"]
+        held = CLUSTER_SMS.get(pieces, 132) // facts["cluster"] * facts["cluster"]
         assert PersistentGrid(facts).blocks(tiles, held) == min(tiles * pieces, held)
 
 
@@ -63,6 +64,33 @@ def test_the_rings_of_all_of_them_neither_deadlock_nor_overwrite(tile: tuple[int
     for function in (gemm_program(bf16, tile, 64), gemm_program(f16, tile, 32)):
         for _, _, pieces in ways_of(function):
             assert check_function(lowered(function, H200, num_pieces=pieces)) > 10
+
+
+LOADS = """
+def gemm(z: Mut, x: Tensor, y: Tensor):
+    i, j, _ = ct.get_tile_block_id()
+    py, px = y.partition((64, 128)), x.partition((128, 64))
+    q = px.load((i, 0))
+    acc = ct.constant(0, (128, 128), f32)
+    for k in range(ct.num_tiles(py, 0)):
+        acc = ct.mma({left}, py.load((k, j)), acc)
+    z.store(ct.convert_tile(acc, z.dtype))
+"""
+
+
+def test_a_load_ahead_of_the_loop_takes_no_time_of_an_iteration() -> None:
+    """Nor do its few stages count: a division begins about where it does with both operands loaded in the loop."""
+    operand = {"z": mut(128, 128, dtype=bf16), "x": tensor(2, bf16), "y": tensor(2, bf16)}
+    ahead, inside = (ways_of(written(LOADS.format(left=left), operand)) for left in ("q", "px.load((i, k))"))
+    assert [tiles for tiles, *_ in ahead] == [tiles for tiles, *_ in inside] == [8, 15, 17, 22, 30, 39, 66]
+    for (_, fewest, _), (_, fewest_inside, _) in zip(ahead, inside, strict=True):
+        assert fewest < 1.5 * fewest_inside
+
+
+def test_clusters_take_the_multiprocessors_that_were_measured() -> None:
+    """Of three thread blocks 39 clusters fit: 117 multiprocessors."""
+    most = {pieces: tiles for tiles, _, pieces in ways_of(gemm_program(bf16, (64, 64), 64))}
+    assert most == {2: 66, 3: 39, 4: 30, 5: 22, 6: 17, 8: 15, MAX_PIECES: 8}
 
 
 def test_what_the_others_launch_is_what_it_was() -> None:
@@ -105,7 +133,7 @@ def test_turns_that_only_the_kernel_knows_are_left_to_it() -> None:
     text = GEMM.replace("range(n)", "range(n % 7)")
     facts = lowered(written(text, types((64, 64)))).facts
     assert facts["divided"] == (
-        "no: launches do not know its turns; CompileOptions(num_pieces=16) leaves it to the kernel"
+        "no: launches do not know its iterations; CompileOptions(num_pieces=16) leaves it to the kernel"
     )
     assert "division" not in facts
     assert lowered(written(text, types((64, 64))), num_pieces=16).facts["persistent"] == 16

@@ -71,7 +71,9 @@ def test_pieces_are_a_cluster(tile: tuple[int, int], pieces: int) -> None:
     assert not any(isinstance(op, Fixup) for op in lowering.walk())
     assert sum(isinstance(op, ScatterPartials) for op in lowering.walk()) == 1
     assert sum(isinstance(op, ClusterStart) for op in lowering.body.operations) == 1  # all wait, those who load too
-    assert f"{pieces} pieces of {MIN_CLUSTER_ITERATIONS} turns or more, which are a cluster" in print_function(lowering)
+    assert f"{pieces} pieces of {MIN_CLUSTER_ITERATIONS} iterations or more, which are a cluster" in print_function(
+        lowering
+    )
 
 
 @pytest.mark.parametrize(

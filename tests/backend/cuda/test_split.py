@@ -45,14 +45,14 @@ def test_tiles_may_be_divided(tile: tuple[int, int]) -> None:
     assert lowering.facts["workspace_per_block"] == rows * tile[1] * 4
     assert sum(isinstance(op, KSplits) for op in lowering.walk()) == 2  # for those who load, and those who compute
     assert sum(isinstance(op, Fixup) for op in lowering.walk()) == 1
-    assert "divided = 'up to 16 pieces of 16 turns or more" in print_function(lowering)
+    assert "divided = 'up to 16 pieces of 16 iterations or more" in print_function(lowering)
 
 
 @pytest.mark.parametrize(
     ("reason", "change", "tile", "options"),
     [
         ("CompileOptions(num_pieces=1) says so", ("", ""), (64, 64), {"num_pieces": 1}),
-        ("3 warp groups share the sums", ("", ""), (192, 128), {}),
+        ("3 warpgroups share the sums", ("", ""), (192, 128), {}),
         ("the sums do not begin as zeros", ("constant(0,", "constant(1,"), (64, 64), {}),
         ("the loop's bounds differ from tile block to tile block", ("range(n)", "range(i + 1)"), (64, 64), {}),
         ("the thread blocks of a cluster load together", ("", ""), (64, 64), {"num_cta_in_cga": 2}),

@@ -71,7 +71,7 @@ LIBDEVICE_OF_TWO: dict[str, tuple[str, str]] = {
 }
 """libdevice's functions of f32 and of f64, of two operands."""
 HARDWARE = {"exp2_ftz": "ex2.approx.ftz.f32", "rsqrt_ftz": "rsqrt.approx.ftz.f32"}
-"""Functions that are one instruction, by their names in PTX."""
+"""The PTX instruction of each function that is one instruction."""
 
 
 @cache
@@ -100,11 +100,11 @@ ROUNDING_SHIFT = 1.5 * 2**23
 """An f32 whose sum with a small number has no fraction, since neighbours differ by 1 there.
 
 The low bits of the sum are that number, rounded to an integer. The factor is 1.5, so that sums with small negative
-numbers stay above 2**23.
+numbers stay above 2**23. Its own low 9 bits are 0, so that `_add_exponent` may take the bits of the sum.
 """
 MANTISSA_BITS = 23
 """Bits of an f32 below those of its exponent."""
-MAX_FAST = 87.0
+MAX_FAST_EXPONENT = 87.0
 """The largest x of the fast path, whose e ** -x is a normal f32: 87.0 is below -ln(2**-126) = 87.33."""
 BRANCH_ELEMENTS = 16
 """Elements of a thread under one branch, which takes the fast path if all of them are in its range.
@@ -116,7 +116,7 @@ measurement of more than 16 is recorded.
 
 @cache
 def negative_exp(n: int) -> Any:
-    """`f(x) = e ** -x` of f32, fast between 0 and `MAX_FAST`.
+    """`f(x) = e ** -x` of f32, fast between 0 and `MAX_FAST_EXPONENT`.
 
     It is fast only if all elements under a branch (`BRANCH_ELEMENTS`) lie there. `cutile/backend/cuda/rows.py` says
     where such elements come from.
@@ -137,7 +137,7 @@ def _negative_exps(b: Any, elements: Sequence[Any]) -> list[Any]:
     them, and the numbers above the limit.
     """
     greatest = _greatest(b, [b.bitcast(x, I32) for x in elements])
-    limit = int(np.float32(MAX_FAST).view(np.uint32))
+    limit = int(np.float32(MAX_FAST_EXPONENT).view(np.uint32))
     # Tested before the first exponential is computed: else every element would need two registers, before and after.
     with b.if_else(b.icmp_unsigned(">", greatest, i32c(limit)), likely=False) as (slow_path, fast_path):
         with slow_path:
@@ -174,22 +174,23 @@ def _fast_exp(b: Any, x: Any) -> Any:
     return _power(b, x, -1, const(F32, ROUNDING_SHIFT))
 
 
-def _power(b: Any, x: Any, sign: int, start: Any) -> Any:
-    """`2 ** (log2(e) * sign * x + start - ROUNDING_SHIFT)`.
+def _power(b: Any, x: Any, sign: int, shift: Any) -> Any:
+    """`2 ** (log2(e) * sign * x + shift - ROUNDING_SHIFT)`.
 
-    `start` is a whole number between `2**23` and `2**24`, where f32 have no fraction.
+    `shift` is a whole number between `2**23` and `2**24`, where f32 have no fraction.
     """
     high, low = (const(F32, sign * float(part)) for part in LOG2_E)
-    # Rounded down, so that the fraction is positive. The whole exponent is in the sum's low bits (`ROUNDING_SHIFT`).
-    exponent = call(b, "llvm.nvvm.fma.rm.f", F32, [x, high, start])
-    whole = b.fsub(exponent, start)
+    # Rounded down: the fraction is not negative but for its last bits, and `ex2` is most accurate there. The whole
+    # exponent is in the sum's low bits (`ROUNDING_SHIFT`).
+    exponent = call(b, "llvm.nvvm.fma.rm.f", F32, [x, high, shift])
+    whole = b.fsub(exponent, shift)
     fraction = fused(b, f32, x, low, fused(b, f32, x, high, _negative(b, whole)))
     return _add_exponent(b, _hardware_power(b, fraction), b.bitcast(exponent, I32))
 
 
 def _hardware_power(b: Any, x: Any) -> Any:
     """`2 ** x` of f32, approximately."""
-    # The hardware's approximation, which flushes (PTX ISA, "ex2").
+    # The hardware's approximation, which flushes results below 2**-126 (PTX ISA, "ex2"). Callers keep theirs above.
     return asm(b, F32, [x], f"{HARDWARE['exp2_ftz']} $0, $1;", "=f,f")
 
 
@@ -204,7 +205,7 @@ elsewhere `e ** x` over a power of 2. The limits were chosen, not measured, with
 - An unscaled exponential has to be a normal number, also `MAX_DIFFERENCE` below the top: a top has to be above
   86.5 - 87.33 = -0.83, hence 0.
 - The sum of a row's unscaled exponentials has to be finite: e ** 64 leaves room for 2 ** 35 of them.
-- The error of bf16 grows with the square of an element (`REST`). The outer limits keep elements between
+- The error of bf16 grows with the square of an element (`SHORT_LOG2_E_ERROR`). The outer limits keep elements between
   -64 - 86.5 = -150.5 and 128.
 """
 MAX_DIFFERENCE = 86.5
@@ -215,11 +216,11 @@ exceed e ** top: `M` is rounded to the nearest whole number.
 """
 SHORT_LOG2_E = np.float32(47274 / 32768)
 """log2(e) to 16 bits: its product with a bf16, which has 8 bits, is exact in f32."""
-REST = np.float32(1 - float(SHORT_LOG2_E) / np.log2(np.e))
-"""To first order, `e ** x` is `2 ** (SHORT_LOG2_E * x)` times `1 + REST * x`.
+SHORT_LOG2_E_ERROR = np.float32(1 - float(SHORT_LOG2_E) / np.log2(np.e))
+"""To first order, `e ** x` is `2 ** (SHORT_LOG2_E * x)` times `1 + SHORT_LOG2_E_ERROR * x`.
 
-The dropped terms are `(REST * x) ** 2 / 2` of it: at most 1.5 * 2**-24 of an unscaled exponential, whose x is between
--86.5 and 64, and at most 4.5 * 2**-24 of any other, at -150.5.
+The dropped terms are `(SHORT_LOG2_E_ERROR * x) ** 2 / 2` of it: at most 1.5 * 2**-24 of an unscaled exponential, whose
+x is between -86.5 and 64, and at most 4.6 * 2**-24 of any other, at -150.5.
 """
 
 
@@ -227,8 +228,8 @@ The dropped terms are `(REST * x) ** 2 / 2` of it: at most 1.5 * 2**-24 of an un
 def row_exp(dtype: DTypeLike, n: int) -> Any:
     """`f(x, m) = e ** x / 2 ** M(m)`, of f16 or bf16 `x` and an f32 `m`.
 
-    `x` is not above `m`, the row's top. `row_exp_unit` defines `M`. No difference `x - m` is computed, and the range of
-    two elements is tested at once.
+    `x` is not above `m`, the row's top. `row_exp_unit` defines `M`. The fast path computes no difference `x - m`, and
+    tests the range of two elements at once.
     """
 
     def generate(b: Any, values: list[Any]) -> Any:
@@ -280,7 +281,7 @@ def _row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> list
         with fast_path:
             # The test ahead reads whole words of two halves. Only the two paths use single halves, so the compiler
             # splits a register inside a path.
-            fast = [b.fmul(*_row_power(b, dtype, *each)) for each in rows]
+            fast = [b.fmul(*_row_exp_factors(b, dtype, *each)) for each in rows]
             behind_fast = b.block
         with slow_path:
             slow = _slow_row_exps(b, dtype, rows)
@@ -302,7 +303,7 @@ def _row_exp_sums(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]], slo
             with fast_path:
                 fast = {slot: sums[slot] for slot in group_slots}
                 for slot, each in zip(places, group, strict=True):
-                    fast[slot] = fused(b, f32, *_row_power(b, dtype, *each), fast[slot])
+                    fast[slot] = fused(b, f32, *_row_exp_factors(b, dtype, *each), fast[slot])
                 behind_fast = b.block
             with slow_path:
                 slow = {slot: sums[slot] for slot in group_slots}
@@ -318,8 +319,7 @@ def _row_exp_sums(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]], slo
 def _are_fast(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> Any:
     """Whether all (element, top) are within the limits of the fast path.
 
-    Tested before the first exponential is computed: else every element would need two registers. The tests of one row's
-    top are written for each element, and merged by the compiler.
+    Tested ahead, as in `_negative_exps`. The top is tested for each element; the compiler merges the tests of one row.
     """
     halves, tops = (list(column) for column in zip(*rows, strict=True))
     are_fast = functools.reduce(b.and_, [_is_fast_top(b, m) for m in tops])
@@ -330,16 +330,16 @@ def _are_fast(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> Any:
     return are_fast
 
 
-def _row_power(b: Any, dtype: DTypeLike, x: Any, m: Any) -> tuple[Any, Any]:
+def _row_exp_factors(b: Any, dtype: DTypeLike, x: Any, m: Any) -> tuple[Any, Any]:
     """`e ** x / 2 ** M` within the limits, as two factors, which are normal numbers.
 
-    Of bf16 they are `2 ** (SHORT_LOG2_E * x - M)` and `1 + REST * x`, by three instructions.
+    Of bf16 they are `2 ** (SHORT_LOG2_E * x - M)` and `1 + SHORT_LOG2_E_ERROR * x`, by three instructions.
     """
     x, whole, one = widen(b, dtype, x), _whole(b, m), const(F32, 1.0)
     if dtype is not bf16:
         return _power(b, x, 1, b.fsub(const(F32, ROUNDING_SHIFT), whole)), one
     power = _hardware_power(b, fused(b, f32, x, const(F32, float(SHORT_LOG2_E)), _negative(b, whole)))
-    return power, fused(b, f32, x, const(F32, float(REST)), one)
+    return power, fused(b, f32, x, const(F32, float(SHORT_LOG2_E_ERROR)), one)
 
 
 def _slow_row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> list[Any]:
@@ -358,8 +358,8 @@ def _slow_row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) ->
 def _least(b: Any, dtype: DTypeLike, halves: Sequence[Any]) -> list[Any]:
     """Up to three f32: the least of them is the least of all elements.
 
-    The elements are f16 or bf16. Words of two elements fold to one word: the least of the even elements, and of the odd
-    ones. A last element without a neighbour is the third. If an element is NaN, one of the three is.
+    The elements are f16 or bf16. Words of two elements fold to one word, which holds the least even element and the
+    least odd one. A last element without a neighbour is the third. If an element is NaN, one of the three is.
     """
     words = pairs_of_halves(b, halves)
     last = list(halves[len(words) * 2 :])
@@ -382,7 +382,7 @@ def _is_between(b: Any, x: Any, least: float, most: float) -> Any:
 
 
 def _whole(b: Any, m: Any) -> Any:
-    """The whole number nearest to `log2(e) * m`; 0 from 0 to `MAX_UNSCALED_TOP`."""
+    """The whole number nearest to `log2(e) * m`; 0 where the row is not scaled."""
     nearest = b.fsub(
         fused(b, f32, m, const(F32, float(LOG2_E[0])), const(F32, ROUNDING_SHIFT)), const(F32, ROUNDING_SHIFT)
     )

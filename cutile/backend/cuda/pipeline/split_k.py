@@ -10,17 +10,18 @@ It is for products with too few tile blocks to fill a GPU. A piece is one thread
 
 `CompileOptions(num_pieces=16)` compiles a kernel that may be divided. It computes the number of pieces itself, from the
 numbers of tile blocks, thread blocks and iterations. With enough tile blocks there is one piece, and nothing to add up.
-A kernel without the option pays nothing: on an H200 the choice took 0.2 of the 3.5 us of a product of 512 cubed.
+The choice took 0.2 of the 3.5 us of a product of 512 cubed (H200). A kernel without the option does not make it.
 
-**In a workspace**, with more than eight pieces. Each thread block writes its accumulator to the workspace and counts
+**In a workspace**, with more than eight pieces, or with accumulators too large to be sent
+(`MAX_CLUSTER_SUMS_BYTES`). Each thread block writes its accumulator to the workspace and counts
 itself. The last one to come adds all of them, in the order of the pieces, so that results do not depend on timing. No
 thread block waits for another, so they need not run at the same time.
 
-**In a cluster**, with up to eight pieces. The accumulators meet in the shared memory of the cluster:
+**In a cluster**, with up to eight pieces. Their accumulators meet in the shared memory of the cluster:
 
     acc = zeros; for k in the piece's share of the loop: acc = mma(...)
     if pieces > 1:
-        scatter(acc)                                to each thread block the columns that it adds up; wait for its own
+        scatter(acc)                                send each thread block its columns; wait for those sent here
         for part in piece..parts by pieces:
             sums = reduce(part)                     of all pieces, in their order
             z[i, j * parts + part] = convert(sums)
@@ -31,8 +32,8 @@ Each thread block adds up some columns, and runs the epilogue for them. A thread
 tile in all thread blocks. So threads send their registers as they are (`st.async`). A barrier of the receiver counts
 the bytes that arrive: there is no barrier of the cluster and no fence, and only the result is written to global memory.
 
-A cluster has as many thread blocks as there may be pieces, and each does one piece. A launch divides its tile blocks if
-its grid has exactly one thread block for each piece; else no tile block is divided.
+A cluster has as many thread blocks as there may be pieces. If a launch has exactly one thread block for each piece, a
+thread block does one piece. Else each does whole tile blocks.
 
 An epilogue that does not work column by column is run whole, by the thread block of the first piece. The others send
 their whole accumulators to it.
@@ -76,29 +77,38 @@ if TYPE_CHECKING:
 
 
 MAX_PIECES = 16
-"""Pieces of a tile block: the last thread block reads the accumulators of all."""
+"""Pieces of a tile block. The last thread block reads the accumulators of all. Chosen; no more were measured."""
 MAX_CLUSTER_PIECES = 8
 """Pieces in a cluster: eight thread blocks are the most that every device takes."""
+# Chosen; no measurement with more is recorded.
 MAX_SUMS_BESIDE_MORE = 64
 """Accumulator registers of a thread that also holds an operand or an epilogue's tiles while it adds up pieces."""
+# The kernel's own limits, if the option decides. Launches that choose the pieces also have those of `_break_even`.
 MIN_WORKSPACE_ITERATIONS = 16
 """Iterations of a piece: fewer take less time than writing its accumulator and adding it up."""
 MIN_CLUSTER_ITERATIONS = 3
 """The same in a cluster, which adds up sooner: with fewer, a piece mostly waits for its first iteration's loads."""
 MAX_CLUSTER_SUMS_BYTES = 96 * 1024
-"""Bytes that others send to a thread block, which take room from the stages."""
+"""Bytes that others send to a thread block, which take room from the stages. Chosen, not measured."""
 
 
 def division(
-    kernel: Kernel, loop: For, dot: Dot, groups: int, tiles: Tiles, options: CompileOptions
+    kernel: Kernel, loop: For, dot: Dot, warpgroups: int, tiles: Tiles, options: CompileOptions
 ) -> Cooperative | SplitK:
-    """The division of iterations, or the reason why there is none."""
-    sums, counts = dot.accumulator.registers, loop.start.tile.dtype
+    """The schedule that divides iterations, or `Cooperative` with the reason.
+
+    Args:
+        kernel, loop, dot: the kernel, its main loop, and the first product there.
+        warpgroups: the number of consumer warpgroups.
+        tiles: the schedule of tile blocks so far.
+        options: has the most pieces; without it the kernel may be divided, but is not.
+    """
+    registers, counter = dot.accumulator.registers, loop.start.tile.dtype
     held = "an operand" if dot.a_from_registers else "what follows the loop" if kernel.computes_behind(loop) else ""
     why = ""
     # Three warpgroups have the layout of four: partial sums would have registers of a fourth that does not exist.
-    if groups & (groups - 1):
-        why = f"{groups} warp groups share the sums"
+    if warpgroups & (warpgroups - 1):
+        why = f"{warpgroups} warpgroups share the sums"
     elif constant_of(loop.carried[0], kernel.definitions) != 0:
         why = "the sums do not begin as zeros"
     elif block_axes(loop.bounds, kernel.definitions):
@@ -107,10 +117,10 @@ def division(
         why = "the kernel writes ahead of its sums"
     elif tiles.cluster > 1:
         why = "the thread blocks of a cluster load together"
-    elif sums > MAX_SUMS_BESIDE_MORE and held:
-        why = f"a thread holds {sums} sums, and has registers for {MAX_SUMS_BESIDE_MORE} beside {held}"
-    elif counts is not i32:  # pieces are computed in i32, with signs
-        why = f"the loop counts in {counts}, and pieces in i32"
+    elif registers > MAX_SUMS_BESIDE_MORE and held:
+        why = f"a thread holds {registers} sums, and has registers for {MAX_SUMS_BESIDE_MORE} beside {held}"
+    elif counter is not i32:  # pieces are computed in i32, with signs
+        why = f"the loop counts in {counter}, and pieces in i32"
     if why:
         return Cooperative(why)
     pieces = min(options.num_pieces or 1, MAX_PIECES)
@@ -136,9 +146,8 @@ def summing_loop(kernel: Kernel, nests: Container[Op]) -> For | str:
     sums = products[-1].result
     if loop.body.terminator.operands != (sums,) or len(kernel.users[sums]) != 1:
         return "the loop carries more than the sums"
-    # Each piece would write once more.
-    if kernel.writes_ahead(loop) or any(op.effect > Effect.READ for op in loop.body.operations[:-1]):
-        return "the kernel writes ahead of its sums"
+    if any(op.effect > Effect.READ for op in loop.body.operations[:-1]):  # each piece would write once more
+        return "the loop writes"
     return loop
 
 
@@ -154,19 +163,19 @@ def cluster_parts(kernel: Kernel, loop: For, sums: Layout, pieces: int) -> int:
     """
     if not 2 <= pieces <= MAX_CLUSTER_PIECES:
         return 0
-    columns, least = sums.shape[1], sums.core[1]
-    count = parts_of(columns, least, pieces)
+    columns, core_columns = sums.shape[1], sums.core[1]
+    count = parts_of(columns, core_columns, pieces)
     # Each part has to be the same registers of every thread, at one distance from part to part.
-    divides = columns % (least * count) == 0 and registers_of(sums, count) is not None
+    divides = columns % (core_columns * count) == 0 and registers_of(sums, count) is not None
     if not divides or count == 1 or epilogue_of_part(kernel.function, loop, count) is None:
         count = 1
     return count if cluster_bytes(sums, count, pieces) <= MAX_CLUSTER_SUMS_BYTES else 0
 
 
-# Without 7: the share of clusters of seven was not measured. A launch takes six or eight pieces instead.
-CLUSTER_SHARES = {2: 1.0, 3: 0.885, 4: 0.91, 5: 0.835, 6: 0.775, 8: 0.91}
-"""Pieces of a cluster, and the share of a GPU that such clusters fill. Of its 132 multiprocessors an H200 has 117 in
-clusters of three, 120 in those of four or eight, 110 of five, 102 of six."""
+NUM_SMS = 132  # multiprocessors of the H200 on which `CLUSTER_SMS` was measured
+# Without 7: clusters of seven were not measured. A launch takes six or eight pieces instead.
+CLUSTER_SMS = {2: 132, 3: 117, 4: 120, 5: 110, 6: 102, 8: 120}
+"""Multiprocessors of an H200 that clusters of so many thread blocks fill."""
 MIN_ITERATION_S = 0.13e-6
 """Seconds of an iteration, however small its tiles. This and the rates below were measured on an H200."""
 LOAD_BYTES_PER_S, CLUSTER_LOAD_BYTES_PER_S = 155e9, 92e9
@@ -181,17 +190,17 @@ CLUSTER_REDUCE_S, CLUSTER_SEND_BYTES_PER_S = 0.6e-6, 30e9
 WORKSPACE_REDUCE_S, WORKSPACE_READ_BYTES_PER_S = 3e-6, 100e9
 """Seconds until the last thread block knows that it is the last, and the rate at which it reads accumulators."""
 MIN_GAIN = 1.25
-"""Seconds that a division has to save for each second that it costs."""
+"""Seconds that a division has to save for each second that it costs: a margin for errors of the times above. Chosen."""
 
 MAX_ITERATIONS = 2**31 - 1
-"""Iterations of a loop that counts in i32."""
+"""Iterations at most, of a loop that counts in i32. As the fewest iterations of a division: no launch takes it."""
 
 Divisions = tuple[tuple[int, int, int], ...]
 """(most tile blocks, fewest iterations, pieces); a launch takes the first that holds."""
 
 
 def launch_division(
-    kernel: Kernel, whole: Plan, plan_for: Callable[[int], Plan | str], units: int
+    kernel: Kernel, whole: Plan, plan_for: Callable[[int], Plan | str], resident_blocks: int
 ) -> dict[str, Attribute]:
     """The facts `division` and `divided` of a kernel that is compiled without split-K.
 
@@ -201,13 +210,13 @@ def launch_division(
         kernel: the kernel.
         whole: its plan without split-K.
         plan_for: from a number of pieces to the kernel's plan with them, or to the reason why there is none.
-        units: thread blocks that run at once.
+        resident_blocks: thread blocks that run at once.
     """
     iterations = iterations_at_launch(kernel.function, whole)
     if iterations is None:
         option = f"CompileOptions(num_pieces={MAX_PIECES})"
-        return {"divided": f"no: launches do not know its turns; {option} leaves it to the kernel"}
-    divisions = divisions_of(plan_for, units)
+        return {"divided": f"no: launches do not know its iterations; {option} leaves it to the kernel"}
+    divisions = divisions_of(plan_for, resident_blocks)
     if not divisions:
         return {"divided": "no: there is no room for the sums of other pieces"}
     launches = f"by launches of up to {max(tiles for tiles, *_ in divisions)} tile blocks, as `division` says"
@@ -231,42 +240,42 @@ def iterations_at_launch(function: Function, plan: Plan) -> str | None:
     return None if ONLY_IN_THE_KERNEL in text else text
 
 
-def divisions_of(plan_for: Callable[[int], Plan | str], units: int) -> Divisions:
+def divisions_of(plan_for: Callable[[int], Plan | str], resident_blocks: int) -> Divisions:
     """The divisions among which a launch chooses.
 
-    All pieces are to run at once: the fewer the tile blocks, the more pieces each may have. A division is taken from
-    that number of iterations on from which it beats all divisions into fewer pieces. Divisions in a workspace have more
-    pieces than those in clusters; there the kernel itself computes how many pieces run at once.
+    All pieces are to run at once: the fewer the tile blocks, the more pieces each may have. Each division has the
+    fewest iterations at which it beats all divisions into fewer pieces. Divisions in a workspace have more pieces than
+    those in clusters; there the kernel itself computes how many pieces run at once.
 
     Args:
         plan_for: from a number of pieces to the kernel's plan with them, or to the reason why there is none.
-        units: thread blocks that run at once.
+        resident_blocks: thread blocks that run at once.
     """
     divisions: list[tuple[int, int, int]] = []
     costs = {1: 0.0}  # seconds in which accumulators are added up, by the number of pieces
-    for pieces, share in CLUSTER_SHARES.items():
+    for pieces, sms in CLUSTER_SMS.items():
         plan = plan_for(pieces)
         if isinstance(plan, Plan) and plan.parts:
             reduce_s = CLUSTER_REDUCE_S + _sums_bytes(plan) / CLUSTER_SEND_BYTES_PER_S
             least = max(pieces * MIN_CLUSTER_ITERATIONS, _break_even(plan, pieces, reduce_s, costs))
-            divisions.append((int(units * share) // pieces, least, pieces))
+            divisions.append((resident_blocks * sms // NUM_SMS // pieces, least, pieces))
             costs[pieces] = reduce_s
     plan = plan_for(MAX_PIECES)
     if isinstance(plan, Plan) and plan.split is not None:
         # The workspace is for launches with so few tile blocks that each may have twice the pieces of the largest
-        # cluster, all running at once.
+        # cluster, all running at once. Twice, since it takes five times as long to add up (`WORKSPACE_REDUCE_S`).
         fewest = 2 * max(costs)
         reduce_s = WORKSPACE_REDUCE_S + fewest * _sums_bytes(plan) / WORKSPACE_READ_BYTES_PER_S
         least = max(fewest * MIN_WORKSPACE_ITERATIONS, _break_even(plan, fewest, reduce_s, costs))
-        divisions.append((units // fewest, least, MAX_PIECES))
+        divisions.append((resident_blocks // fewest, least, MAX_PIECES))
     return tuple(division for division in reversed(divisions) if division[0] > 0)
 
 
 def _break_even(plan: Plan, pieces: int, reduce_s: float, costs: Mapping[int, float]) -> int:
     """The fewest iterations from which so many pieces beat any smaller number.
 
-    With `n` iterations, pieces save `n` times the difference of an iteration's shares, and cost the difference of the
-    times in which accumulators are added up.
+    A piece does `n / pieces` of `n` iterations. More pieces save `n` times the difference of the quotients' times, and
+    cost the difference of the times in which accumulators are added up.
 
     Args:
         plan: the plan with `pieces`.
@@ -293,10 +302,14 @@ def _iteration_s(plan: Plan, *, alone: bool) -> float:
     if plan.dot.simt:
         return 2 * size * lefts[0].shape[1] / SIMT_FLOP_PER_S
     rate = LOAD_BYTES_PER_S if alone else CLUSTER_LOAD_BYTES_PER_S
-    load_s = sum(operand.smem_layout.nbytes for operands in plan.operands for operand in operands) / rate
+    # Loads outside of the loop, such as that of an operand that all iterations share, take no time of an iteration.
+    body = plan.summing.body.operations if plan.summing is not None else ()
+    groups = [group for load, group in plan.groups.items() if load is group.first and load in body]
+    load_s = sum(operand.smem_layout.nbytes for group in groups for operand in group.operands) / rate
     mma_s = size * sum(tile.shape[1] * tile.dtype.bits / 8 for tile in lefts) / MMA_BYTES_PER_S
     # With few stages loads wait for products. Accumulators that others send take room from the stages.
-    return max(MIN_ITERATION_S, load_s, mma_s) * (1 if alone else max(1, ENOUGH_STAGES / plan.stages[0]))
+    waits = [ENOUGH_STAGES / plan.stages[group.pipeline] for group in groups if not alone]
+    return max(MIN_ITERATION_S, load_s, mma_s) * max([1, *waits])
 
 
 def _sums_bytes(plan: Plan) -> int:
@@ -313,9 +326,10 @@ class DividedLoop:
     A unit of work is a piece of a tile block.
 
     Attributes:
-        hoisted: the operations that the loop's bounds need, which are the same for all tile blocks.
-        parts: the loop over parts of the columns that runs the epilogue for each, at the end of the kernel; None where
-            the epilogue is run whole.
+        hoisted: the operations that the loop's bounds need, which are the same for all tile blocks. `work_units` needs
+            them ahead of the loop over units of work.
+        parts_loop: the loop over parts of the columns that runs the epilogue for each, at the end of the kernel; None
+            where the epilogue is run whole.
         bounds: start, stop and step of the loop for this thread block's piece.
     """
 
@@ -326,32 +340,30 @@ class DividedLoop:
     _piece: Value
     _runs_epilogue: Value  # whether this thread block does, where the epilogue is run whole
 
-    def __init__(self, walk: WarpSpecialised, split: SplitK, parts: For | None) -> None:
+    def __init__(self, walk: WarpSpecialised, split: SplitK, parts_loop: For | None) -> None:
         assert walk.plan.summing is not None
         self._walk = walk
         self._split = split
         self._loop = walk.plan.summing
         self.hoisted = work_of(self._loop.bounds, walk.definitions)
-        self.parts = parts
+        self.parts_loop = parts_loop
 
     def facts(self) -> dict[str, Any]:
         """The facts that a launch needs."""
-        split = self._split
+        split, few = self._split, "where tile blocks are too few"
         if split.parts:
-            return {
-                "persistent": split.pieces,
-                "divided": f"{split.pieces} pieces of {MIN_CLUSTER_ITERATIONS} turns or more, which are a cluster, "
-                "where tile blocks are too few",
-            }
+            divided = (
+                f"{split.pieces} pieces of {MIN_CLUSTER_ITERATIONS} iterations or more, which are a cluster, {few}"
+            )
+            return {"persistent": split.pieces, "divided": divided}
         return {
             "persistent": split.pieces,
-            "divided": f"up to {split.pieces} pieces of {MIN_WORKSPACE_ITERATIONS} turns or more, "
-            "where tile blocks are too few",
+            "divided": f"up to {split.pieces} pieces of {MIN_WORKSPACE_ITERATIONS} iterations or more, {few}",
             "workspace": 4 * COUNTERS,
             "workspace_per_block": _sums_bytes(self._walk.plan),
         }
 
-    def units(self, tiles: Value) -> Value:
+    def work_units(self, tiles: Value) -> Value:
         """The number of units of work, from the number of tile blocks."""
         context, split = self._walk, self._split
         start, stop, step = self._whole_bounds = context.tiles.hoist(self._loop)
@@ -374,10 +386,10 @@ class DividedLoop:
     def added_up(self, sums: Value) -> Value:
         """The sums of all pieces, in the thread block that runs the epilogue whole.
 
-        Where each thread block runs the epilogue for its own parts, `_finish_parts` adds up. The result is then `sums`.
+        With an epilogue in parts nothing is added here. The result is this piece's `sums`; `_finish_parts` adds up.
         """
         plan, context = self._walk.plan, self._walk
-        if self.parts is not None:
+        if self.parts_loop is not None:
             return sums
         if self._split.parts:
             return self._added_by_first(sums)
@@ -388,16 +400,16 @@ class DividedLoop:
 
     def finish(self, operations: Sequence[Op]) -> None:
         """Run the epilogue in the thread blocks that have the sums."""
-        context, parts = self._walk, self.parts
+        context, parts_loop = self._walk, self.parts_loop
         context.builder.location = None
 
         def whole() -> None:
             context.operations(operations)
 
-        if parts is None:
+        if parts_loop is None:
             context.builder.branch(self._runs_epilogue, whole)
         else:
-            context.builder.branch(self._divided(), lambda: self._finish_parts(parts, operations), whole)
+            context.builder.branch(self._divided(), lambda: self._finish_parts(parts_loop, operations), whole)
 
     # Sums that meet in a cluster's shared memory.
 
@@ -418,7 +430,7 @@ class DividedLoop:
         add = ReducePartials(sums, part, (self._walk.pipelines.staging,), parts=parts, blocks=self._split.pieces)
         return context.add(add, **context.names(accumulator, part_layout(accumulator, parts))).result
 
-    def _finish_parts(self, parts: For, operations: Sequence[Op]) -> None:
+    def _finish_parts(self, parts_loop: For, operations: Sequence[Op]) -> None:
         """Run the epilogue for the columns that this thread block adds up."""
         context, builder, sums = self._walk, self._walk.builder, self._loop.results[0]
         builder.location = self._loop.location
@@ -426,8 +438,8 @@ class DividedLoop:
         for op in operations:  # scalars of the epilogue, which the loop over parts reads
             if not any(map(is_tile, (*op.operands, *op.results))):
                 context.operation(op)
-        context.loops += 1
-        body = context.block(parts.body)
+        context.loops += 1  # as inside any loop, operations that use shared memory begin with a barrier
+        body = context.block(parts_loop.body)
         context.loops -= 1
         builder.location = None
         count = builder.constant(self._split.parts)

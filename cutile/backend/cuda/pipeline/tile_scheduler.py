@@ -59,7 +59,7 @@ class TileScheduler:
         """
         builder, pipelines, plan = self._walk.builder, self._walk.pipelines, self._walk.plan
         count, split = self._num_units(), self._walk.split
-        self.total = count if split is None else split.units(count)
+        self.total = count if split is None else split.work_units(count)
         along = {"cluster": plan.tiles.cluster, "pingpong": groups}
         self.first, self.step = (builder.value(kind(**along)) for kind in (ops.FirstTile, ops.TileStep))
         # In a ping-pong kernel the two warpgroups' tile blocks take turns at the stages of one pipeline. So the counter

@@ -169,7 +169,7 @@ class WarpSpecialised(LoweringContext):
             self.builder.add(ops.OrderBarrierWait(tiles.number, tiles.step, barriers, limited=plan.limited))
         if late is None:
             self.indices.add(tiles.number)
-        elsewhere, parts = {*(late or ()), *self._hoisted}, None if self.split is None else self.split.parts
+        elsewhere, parts = {*(late or ()), *self._hoisted}, None if self.split is None else self.split.parts_loop
         operations = [op for op in self.function.body.operations if not op.terminates and op is not parts]
         epilogue = max(place for place, op in enumerate(operations) if plan.dots.keys() & {op, *inside(op)}) + 1
         with self._products.block():
