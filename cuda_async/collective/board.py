@@ -20,6 +20,7 @@ from cuda_async.errors import CollectiveError
 
 __all__ = (
     "ALL",
+    "UNUSABLE",
     "Agreement",
     "Arrival",
     "Board",
@@ -40,6 +41,9 @@ Group = tuple[int, int]
 """The ranks whose calls are counted together: `ALL`, or (sender, receiver) for messages."""
 
 ALL: Group = (-1, -1)  # no rank has this number
+
+UNUSABLE = "This communicator cannot be used any more: make a new one"
+"""The end of each error after which no call can succeed."""
 
 P = TypeVar("P")
 
@@ -188,7 +192,7 @@ class Board(Generic[P]):
     def break_up(self, why: str) -> None:
         """End every call that is waiting, and every later one, with an error."""
         if self.broken is None:  # the first reason stays: later ones follow from it
-            self.broken = CollectiveError(f"{why}. This communicator cannot be used any more: make a new one")
+            self.broken = CollectiveError(f"{why}. {UNUSABLE}")
         waiting, self._meetings = self._meetings, {}  # emptied: a second break-up ends no call again
         for meeting in waiting.values():
             for arrival in meeting.arrivals.values():

@@ -14,7 +14,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -22,10 +21,11 @@ from weakref import WeakSet
 
 import numpy as np
 
-from cuda_async.collective.board import Call, Group, Key
+from cuda_async.collective.board import UNUSABLE, Call, Group, Key
 from cuda_async.collective.engine import Engine, Party, Seat
-from cuda_async.collective.nccl import Command, Nccl, element_type
+from cuda_async.collective.nccl import Command, Nccl, element_type, open_on, open_together
 from cuda_async.collective.processes import ProcessEngine
+from cuda_async.core.event import WAIT_SLICE_S
 from cuda_async.core.storage import Storage
 from cuda_async.driver.checked import CheckedDriver
 from cuda_async.driver.interface import DriverStream
@@ -48,8 +48,11 @@ _ID_BYTES = 128
 _BYTE_CALL = Call("all_reduce", "barrier", "barrier()")
 """The call that stands for a barrier: the sum of a byte of each rank."""
 
-_VERDICT_S = 2.0
-"""Seconds that a finished result waits for the hub's answer: far longer than a message takes."""
+_MAX_ANSWER_S = 2.0
+"""Seconds that a finished result waits for the hub's answer: far longer than a message takes.
+
+After that the result counts as right. The hub's own limit (`limit_s`) still reports a rank that never calls.
+"""
 
 _GATHER_S = 10e-3
 """Seconds that calls are gathered before the hub is told of them, unless a result waits for its answer.
@@ -60,7 +63,7 @@ Each message costs several threads some 0.1 ms, in which this process does nothi
 _CALLS_PER_QUERY = 64
 """Pending calls for which the device is asked once whether the first of them is over.
 
-A question takes the interpreter's lock from the thread that enqueues.
+A question takes the interpreter's lock from the thread that enqueues. The number is chosen, not measured.
 """
 
 
@@ -74,7 +77,7 @@ class _Pending:
         group: the ranks whose calls are counted together.
         number: its number among the group's calls, from 0.
         recorded: whether a graph has recorded it, and launches it at any time.
-        since: when it was first seen over on the device without the hub's answer, in seconds; None before that.
+        since: when its work was first found done while the hub's answer was missing, in seconds; None before that.
         error: why its results are wrong or missing.
     """
 
@@ -86,34 +89,34 @@ class _Pending:
     since: float | None = None
     error: BaseException | None = None
 
-    def is_over(self) -> bool:
-        """Whether it is known to be over. While later work runs, the device cannot tell."""
-        return self.is_done() or self.stream.driver.query()
+    def ask_done(self) -> bool:
+        """Whether it is known to be over, by asking the device whether its stream is idle."""
+        return self.is_known_done() or self.stream.driver.query()
 
-    def is_done(self) -> bool:
-        """Whether it is known to be over, without asking the device."""
+    def is_known_done(self) -> bool:
+        """Whether it is known to be over, without a question to the device."""
         return self.sequence <= self.stream.completed
 
 
-class _Recorded:
+class _GraphMark:
     """A mark of a recorded call, which the graph keeps."""
 
     __slots__ = ("__weakref__",)
 
 
-_Report = tuple[Group, Call, str]
+_Message = tuple[Group, Call, str]
 """A call for the hub: its group, the call, the failure of the work that makes its operands."""
 
 
 @dataclass(slots=True)
-class _Note:
-    """The notes of a call that NCCL enqueues, and the steps that are done.
+class _Registration:
+    """What `_register` has recorded of an enqueued call, so that it can go on after Ctrl-C.
 
     Attributes:
         stream: the caller's stream.
         streams: by rank, the stream of its part.
         group: the ranks whose calls are counted together.
-        report: the call for the hub.
+        message: the call for the hub.
         in_sequence: whether the stream's `sequence` counts the call.
         in_num_calls: whether the engine's `_num_calls` counts the call.
         pending: the call among those that are not known to be over; None before it has its number.
@@ -122,7 +125,7 @@ class _Note:
     stream: Stream
     streams: dict[int, Stream]
     group: Group
-    report: _Report
+    message: _Message
     in_sequence: bool = False
     in_num_calls: bool = False
     pending: _Pending | None = None
@@ -130,7 +133,7 @@ class _Note:
     @classmethod
     def of(
         cls, stream: Stream, streams: dict[int, Stream], group: Group, call: Call, failure: BaseException | None
-    ) -> _Note:
+    ) -> _Registration:
         why = "" if failure is None else f"{type(failure).__name__}: {failure}"
         return cls(stream, streams, group, (group, call, why))
 
@@ -160,20 +163,20 @@ class NcclEngine(Engine):
         self._nccl = nccl
         self._devices = dict(zip(ranks, devices, strict=True))
         self._comms = dict(zip(ranks, comms, strict=True))
-        self._doomed: deque[Any] = deque()  # communicators that are to be aborted
+        self._to_abort: deque[Any] = deque()  # communicators that are to be aborted
         self._hub = hub
         self._lock = new_lock()  # NCCL takes calls of a communicator from one thread at a time
-        self._links = new_lock()  # held while NCCL is asked about a communicator: it must not be aborted meanwhile
-        self._sides: dict[int, Stream] = {}  # by rank, the stream of a part on another GPU than the caller's
+        self._abort_lock = new_lock()  # held while NCCL is asked about a communicator: it must not be aborted meanwhile
+        self._side_streams: dict[int, Stream] = {}  # by rank, the stream of a part on another GPU than the caller's
         self._bytes = {rank: _byte_on(device) for rank, device in self._devices.items()}
         self._pending: deque[_Pending] = deque()  # in the order of calls
         self._broken: CollectiveError | None = None  # the error of all further calls
         self._numbers: dict[Group, int] = {}  # by group, the number of calls made here
         self._agreed: dict[Group, int] = {}  # by group, the number of calls that all ranks have made
         self._failed: dict[tuple[Group, int], str] = {}  # by group and number, why a call failed on some rank
-        self._untold: queue.SimpleQueue[_Report | None] = queue.SimpleQueue()  # for `_tell_hub`; None ends its thread
-        self._hurry: queue.SimpleQueue[None] = queue.SimpleQueue()  # an item: tell the hub at once
-        self._graphs: WeakSet[_Recorded] = WeakSet()  # one for each call that a graph has recorded
+        self._outbox: queue.SimpleQueue[_Message | None] = queue.SimpleQueue()  # for `_tell_hub`; None ends its thread
+        self._send_now: queue.SimpleQueue[None] = queue.SimpleQueue()  # an item: tell the hub at once
+        self._graphs: WeakSet[_GraphMark] = WeakSet()  # one for each call that a graph has recorded
         self._has_recorded = False  # whether a graph has ever recorded a call
         self._num_calls = 0  # calls that the hub is to be told of
         self._num_told = 0  # calls that it was told of
@@ -202,13 +205,17 @@ class NcclEngine(Engine):
                 comms = nccl.open_all(ordinals)
             else:  # NCCL takes a configuration for one rank at a time; that call waits for those of the other ranks
                 world, unique_id = len(devices), nccl.new_id()
-                with ThreadPoolExecutor(world) as pool:
-                    futures = [
-                        pool.submit(_open_on, device, nccl, world, unique_id, rank, max_ctas)
-                        for rank, device in enumerate(devices)
-                    ]
-                    comms = [future.result() for future in futures]
-        return cls(nccl, range(len(devices)), devices, comms, len(devices))._connected()
+                opens = [
+                    partial(open_on, device, nccl, world, unique_id, rank, max_ctas)
+                    for rank, device in enumerate(devices)
+                ]
+                comms = open_together(nccl, opens)
+        try:
+            engine = cls(nccl, range(len(devices)), devices, comms, len(devices))
+        except BaseException:
+            nccl.free(comms)
+            raise
+        return engine._connected()
 
     @classmethod
     def join(
@@ -227,14 +234,19 @@ class NcclEngine(Engine):
             CollectiveError: the other ranks did not join, or NCCL cannot connect to them.
         """
         hub = ProcessEngine(rank, world, unique_id, limit_s)
+        comms: list[Any] = []
         try:
             shared = _share_id(hub, rank, nccl.new_id() if rank == 0 else bytes(_ID_BYTES))
             with _as_collective_error(f"NCCL did not start on rank {rank}"):
-                comm = _open_on(device, nccl, world, shared, rank, max_ctas)
-        except BaseException:
+                open_own = partial(open_on, device, nccl, world, shared, rank, max_ctas)
+                comms = open_together(nccl, [open_own], hub.on_break)
+            engine = cls(nccl, (rank,), (device,), comms, world, hub)
+        except BaseException as error:
+            nccl.free(comms)
+            hub.abort(f"join failed ({type(error).__name__}: {error})")  # the other ranks wait for this one, in NCCL
             hub.close()
             raise
-        return cls(nccl, (rank,), (device,), (comm,), world, hub)._connected()
+        return engine._connected()
 
     # -- calls --------------------------------------------------------------------------------
 
@@ -243,9 +255,8 @@ class NcclEngine(Engine):
     ) -> None:
         with self._lock:
             if self._hub is None:  # with a hub `_tell_hub` checks them, on its own thread
-                self._check_links()
-            if self._broken is not None:
-                raise without_traceback(self._broken)
+                self._check_comms()
+            self._refuse_broken()
             calls = parts()
             if len(calls) > 1 and stream.recorder is not None:
                 # On two H200s with NCCL 2.28.9 a launch of such a graph did not end.
@@ -261,20 +272,24 @@ class NcclEngine(Engine):
                 )
             streams = self._fork(stream, [seat.rank for _, seat in calls])
             sender, receiver, _ = calls[0][0]
-            note = _Note.of(stream, streams, (sender, receiver), calls[0][1].call, failure)
+            registration = _Registration.of(stream, streams, (sender, receiver), calls[0][1].call, failure)
+            # The stream's GPU is the thread's current one, for which NCCL asks: by `begin_run`, or `BoundCollective`.
             commands, results = self._commands([seat for _, seat in calls], streams), list[Any]()
             try:
                 self._nccl.issue(commands, results)
-                self._take_note(note)
-            except BaseException:
-                # Ctrl-C came behind NCCL's call, or amid the note. The other ranks wait for this call all the same, and
-                # without the note the hub would take this rank's next call for it.
+                self._register(registration)
+            except BaseException as error:
+                # Ctrl-C came behind NCCL's call, or amid the registration. The other ranks wait for this call all the
+                # same, and without its registration the hub would take this rank's next call for it.
                 if len(results) == len(commands):
-                    self._take_note(note)
+                    self._register(registration)
+                elif len(results) > 1 and not isinstance(error, CollectiveError):
+                    # Not refused by NCCL: the commands ahead of the failed one are enqueued, and wait for its data.
+                    self._abort_all(f"{calls[0][1].call.words} was enqueued in part ({type(error).__name__}: {error})")
                 raise
 
     def recorded(self) -> object:
-        mark = _Recorded()
+        mark = _GraphMark()
         self._graphs.add(mark)
         self._has_recorded = True
         return mark
@@ -302,6 +317,7 @@ class NcclEngine(Engine):
         streams = {rank: device.new_stream() for rank, device in self._devices.items()}
         first = next(iter(streams.values())).driver
         try:
+            self._refuse_broken()
             first.enter()  # NCCL asks for the thread's current GPU
             try:
                 self._nccl.issue(self._commands([self._sum_of_a_byte(rank) for rank in streams], streams), [])
@@ -309,13 +325,20 @@ class NcclEngine(Engine):
                 first.leave()
             for stream in streams.values():
                 stream.synchronize()
-        except BaseException:
+            self._refuse_broken()  # another rank has failed: the abort ended the call, without an error
+        except BaseException as error:
+            self.abort(f"the first call failed ({type(error).__name__}: {error})")  # else the other ranks wait for it
             self.close()
             raise
         return self
 
+    def _refuse_broken(self) -> None:
+        if self._broken is not None:
+            raise without_traceback(self._broken)
+
     def _fork(self, stream: Stream, ranks: Sequence[int]) -> dict[int, Stream]:
         """A stream for each rank's part, ordered behind the caller's stream."""
+        # The usual case, of a process with one rank.
         if len(ranks) == 1 and self._devices[ranks[0]] is stream.device:
             return {ranks[0]: stream}
         home = next((rank for rank in ranks if self._devices[rank] is stream.device), None)
@@ -324,41 +347,41 @@ class NcclEngine(Engine):
             if rank == home:
                 streams[rank] = stream
                 continue
-            side = self._sides.get(rank)
+            side = self._side_streams.get(rank)
             if side is None:
-                side = self._sides[rank] = self._devices[rank].new_stream()
+                side = self._side_streams[rank] = self._devices[rank].new_stream()
             streams[rank] = side
             order_behind(side, stream)
         return streams
 
-    def _take_note(self, note: _Note) -> None:
-        """Take note of an enqueued call.
+    def _register(self, registration: _Registration) -> None:
+        """Register an enqueued call.
 
         Later work is ordered behind it, its waiters get its error, and the hub is told of it.
 
         This is called again if Ctrl-C interrupted it. A step that must not be done twice has a flag, or a record, in
-        the note, which is set with no call in between.
+        the registration, which is set with no call in between.
 
         A call moves its operands even if the work that makes them failed: NCCL's calls on the other ranks wait for it.
         """
-        stream = note.stream
-        for side in note.streams.values():
+        stream = registration.stream
+        for side in registration.streams.values():
             if side is not stream:
                 order_behind(stream, side)
-        if not note.in_sequence:
+        if not registration.in_sequence:
             stream.sequence += 1
-            note.in_sequence = True
-        while self._pending and self._pending[0].is_done():
+            registration.in_sequence = True
+        while self._pending and self._pending[0].is_known_done():
             self._pending.popleft()
         if len(self._pending) % _CALLS_PER_QUERY == _CALLS_PER_QUERY - 1:
-            while self._pending and self._pending[0].is_over():
+            while self._pending and self._pending[0].ask_done():
                 self._pending.popleft()
-        if note.pending is None:
-            number = self._numbers.get(note.group, 0)
-            pending = _Pending(stream, stream.sequence, note.group, number, stream.recorder is not None)
-            self._numbers[note.group] = number + 1
-            note.pending = pending
-        pending = note.pending
+        if registration.pending is None:
+            number = self._numbers.get(registration.group, 0)
+            pending = _Pending(stream, stream.sequence, registration.group, number, stream.recorder is not None)
+            self._numbers[registration.group] = number + 1
+            registration.pending = pending
+        pending = registration.pending
         if not pending.recorded and pending is not (self._pending[-1] if self._pending else None):
             self._pending.append(pending)
             # `_give_up` does not take `_lock`. It sets `_broken`, and then looks at the pending calls. Here the call
@@ -366,16 +389,16 @@ class NcclEngine(Engine):
             pending.error = self._broken
         stream.driver.check_behind(partial(self._check, pending), expect=self._expect)
         if self._hub is not None:
-            if not note.in_num_calls:
+            if not registration.in_num_calls:
                 self._num_calls += 1
-                note.in_num_calls = True
-            self._untold.put(note.report)
+                registration.in_num_calls = True
+            self._outbox.put(registration.message)
 
     def _check(self, pending: _Pending) -> bool:
         """Raise the error of a call that is over on the device.
 
-        Returns whether its outcome is known. The data may come before the hub's answer, and are wrong if the
-        answer is that another rank made another call.
+        Returns whether its waiters may go on: its outcome is known, or the hub's answer is too late. The data may come
+        before the answer, and are wrong if it is that another rank made another call.
         """
         # All launches of a graph share one `pending`. So a launch fails if the communicator is broken by its end. Early
         # launches wait for the hub's answer about the recorded call, which other ranks may not have recorded.
@@ -396,15 +419,15 @@ class NcclEngine(Engine):
 
         The hub then answers while the data are under way.
         """
-        if self._num_told < self._num_calls and self._hurry.empty():
-            self._hurry.put(None)
+        if self._num_told < self._num_calls and self._send_now.empty():
+            self._send_now.put(None)
 
     def _has_waited(self, pending: _Pending) -> bool:
         """Whether a call has waited long enough for the hub's answer."""
         self._expect()
         if pending.since is None:
             pending.since = time.monotonic()
-        return time.monotonic() - pending.since > _VERDICT_S
+        return time.monotonic() - pending.since > _MAX_ANSWER_S
 
     def _is_agreed(self, pending: _Pending) -> bool:
         return self._hub is None or pending.number < self._agreed.get(pending.group, 0)
@@ -415,17 +438,23 @@ class NcclEngine(Engine):
 
     def _fail(self, group: Group, number: int, why: str) -> None:
         """Note that a call of a group failed on some rank, which spoils its results."""
+        # Never removed: there are few, one for each call whose operands failed.
         self._failed[group, number] = why
 
-    def _check_links(self) -> None:
+    def _check_comms(self) -> None:
         """Abort if NCCL reports an error of earlier calls."""
         for rank in self._comms:
-            with self._links:
+            with self._abort_lock:
                 comm = self._comms[rank]  # None once it was aborted
                 failure = "" if comm is None else self._nccl.failure(comm)
             if failure:
-                why = f"NCCL on rank {rank} says: {failure}. This communicator cannot be used any more: make a new one"
-                self._give_up(CollectiveError(why))
+                self._abort_all(f"NCCL on rank {rank} says: {failure}")
+
+    def _abort_all(self, why: str) -> None:
+        """Abort here at once, and on all other ranks: without an error of their own they would wait in NCCL."""
+        self._give_up(CollectiveError(f"{why}. {UNUSABLE}"))
+        if self._hub is not None:
+            self._hub.abort(why)
 
     def _tell_hub(self) -> None:
         """Tell the hub of calls, in their order, many at a time.
@@ -433,15 +462,15 @@ class NcclEngine(Engine):
         It runs on a thread of its own, so that callers do not wait for the socket.
         """
         assert self._hub is not None
-        last: _Report | None = None
-        while (call := self._untold.get()) is not None:
-            if call is last:  # Ctrl-C came behind its `put`, and `_take_note` put it again
+        last: _Message | None = None
+        while (call := self._outbox.get()) is not None:
+            if call is last:  # Ctrl-C came behind its `put`, and `_register` put it again
                 continue
             with contextlib.suppress(queue.Empty):
-                self._hurry.get(timeout=_GATHER_S)
-            self._check_links()
+                self._send_now.get(timeout=_GATHER_S)
+            self._check_comms()
             calls = [call]
-            while not self._untold.empty() and (call := self._untold.get()) is not None:
+            while not self._outbox.empty() and (call := self._outbox.get()) is not None:
                 if call is not calls[-1]:
                     calls.append(call)
             last = calls[-1]
@@ -449,10 +478,11 @@ class NcclEngine(Engine):
             self._num_told += len(calls)
             if call is None:
                 return
-            # Each waiter hurries the hub twice, the second time often behind this message. Then the next call would
-            # get a message of its own. So the item is dropped: a waiter for a later call puts in another one.
+            # A waiter calls `_expect` when it begins to wait, and in each check, which often comes behind this message.
+            # The item of that check would send the next call by itself, and is dropped. A waiter for a later call puts
+            # in another one.
             with contextlib.suppress(queue.Empty):
-                self._hurry.get_nowait()
+                self._send_now.get_nowait()
 
     # -- its end ------------------------------------------------------------------------------
 
@@ -472,15 +502,15 @@ class NcclEngine(Engine):
         if self._broken is None:
             self._broken = error
         for pending in list(self._pending):
-            if pending.error is None and not pending.is_over():
+            if pending.error is None and not pending.ask_done():
                 pending.error = self._broken
-        with self._links:
+        with self._abort_lock:
             for rank, comm in self._comms.items():
                 if comm is not None:
                     # Ctrl-C comes behind a call, and so not between these lines: the communicator is in one place.
                     self._comms[rank] = None
-                    self._doomed.append(comm)
-        if not self._doomed:
+                    self._to_abort.append(comm)
+        if not self._to_abort:
             return
         # On a thread, to which no Ctrl-C comes. NCCL's call ends the waits on the device at once. But it returns only
         # when all graphs with calls of the communicator are destroyed (`commDestroySync` in NCCL's src/init.cc). The
@@ -498,21 +528,20 @@ class NcclEngine(Engine):
     def _abort(self) -> None:
         while True:
             try:
-                comm = self._doomed.popleft()
+                comm = self._to_abort.popleft()
             except IndexError:  # another thread may have taken the last one
                 return
-            with contextlib.suppress(Exception):  # a communicator may be half made, or lost with its GPU
-                self._nccl.abort(comm)
+            self._nccl.free([comm])
 
     def abort(self, why: str) -> None:
         if self._hub is not None:
             self._hub.abort(why)
         else:
-            self._break(f"{why}. This communicator cannot be used any more: make a new one")
+            self._break(f"{why}. {UNUSABLE}")
 
     def close(self) -> None:
-        self._untold.put(None)
-        self._hurry.put(None)  # the thread may be gathering calls
+        self._outbox.put(None)
+        self._send_now.put(None)  # the thread may be gathering calls
         graphs_are_gone = not self._graphs  # asked first: if so, `collect` below closes the last of these graphs
         for device in self._devices.values():
             device.collect()
@@ -528,18 +557,12 @@ def _byte_on(device: Device) -> Storage:
     return storage
 
 
-def _open_on(device: Device, nccl: Nccl, world: int, unique_id: bytes, rank: int, max_ctas: int | None) -> Any:
-    """NCCL's communicator of a rank on a GPU. Waits for the other ranks."""
-    stream = device.new_stream().driver
-    stream.enter()  # makes the GPU the thread's current one, which NCCL takes
-    try:
-        return nccl.open_rank(world, unique_id, rank, max_ctas)
-    finally:
-        stream.leave()
-
-
 def _share_id(hub: ProcessEngine, rank: int, unique_id: bytes) -> bytes:
-    """Rank 0's id, on every rank."""
+    """Send rank 0's id to all ranks. Waits for them.
+
+    Raises:
+        CollectiveError: the other ranks did not come.
+    """
     memory = np.frombuffer(bytearray(unique_id), np.uint8)
     address, size = memory.ctypes.data, memory.size
     call = Call("broadcast", "NCCL's id", f"Communicator.join of rank {rank}")
@@ -553,7 +576,8 @@ def _share_id(hub: ProcessEngine, rank: int, unique_id: bytes) -> bytes:
 
     seat = Seat(rank, call, "", 0, memory.dtype, address, size, address, size)
     hub.arrive(_ID_KEY, seat, Party(1, finish), "")
-    over.wait()
+    while not over.wait(WAIT_SLICE_S):  # in slices: Ctrl-C is raised between two of them
+        pass
     if errors:
         raise errors[0]
     return memory.tobytes()
@@ -567,7 +591,7 @@ def _inner(device: Device) -> Any:
 
 @contextlib.contextmanager
 def _as_collective_error(what: str) -> Any:
-    """Turn errors of NCCL into `CollectiveError`."""
+    """Turn any error but those of arguments into a `CollectiveError`."""
     try:
         yield
     except (ArgumentError, CollectiveError):

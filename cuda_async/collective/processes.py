@@ -39,7 +39,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
-from cuda_async.collective.board import Call, Group, Key
+from cuda_async.collective.board import UNUSABLE, Call, Group, Key
 from cuda_async.collective.engine import HostEngine, Party, Seat
 from cuda_async.collective.hub import Hub
 from cuda_async.collective.semantics import is_read, outcome
@@ -263,7 +263,7 @@ class ProcessEngine(HostEngine):
             # The file of the call stays in `_files`: the hub, which would free it, is gone.
             with self._lock:
                 self._waiting.pop(key, None)
-            gone = f"rank 0 is gone ({error}). This communicator cannot be used any more: make a new one"
+            gone = f"rank 0 is gone ({error}). {UNUSABLE}"
             why = error if isinstance(error, CollectiveError) else CollectiveError(gone)
             _tell(party.end(why, None))
 

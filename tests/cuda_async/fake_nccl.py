@@ -1,7 +1,9 @@
 """What stands for NCCL's bindings on the CPU: calls of nccl4py's names, carried out among host streams.
 
-It keeps NCCL's rules: what is in a group is one call, an abort ends the calls of its rank alone, and without an error,
-nothing tells one rank what another calls, and `comm_abort` returns when all graphs that recorded calls are gone.
+It keeps NCCL's rules: what is in a group is enqueued at its end, and not at all where a function in it failed, whose
+error `group_end` returns once more. A rank's `comm_init_rank` waits for those of the other ranks. An abort ends the
+calls of its rank alone, and without an error. Nothing tells one rank what another calls, and `comm_abort` returns when
+all graphs that recorded calls are gone.
 """
 
 from __future__ import annotations
@@ -9,7 +11,9 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -38,6 +42,8 @@ class _Ring(LocalEngine):
     def __init__(self, world: int) -> None:
         super().__init__(world, None)
         self._aborted: set[int] = set()
+        self.num_open = 0
+        self.is_open = threading.Event()
 
     def abort_rank(self, rank: int) -> None:
         """End the calls of a rank, and later ones as soon as they are made. Who calls with it waits for ever."""
@@ -118,6 +124,15 @@ class FakeConfig:
         return self
 
 
+@dataclass
+class _Open:
+    """A group that was begun: what it has to enqueue, and the error of a function in it."""
+
+    calls: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
+    transfers: list[_Transfer] = field(default_factory=list[_Transfer])
+    error: NCCLError | None = None
+
+
 class FakeNccl:
     """The module `nccl.bindings.nccl`."""
 
@@ -132,8 +147,13 @@ class FakeNccl:
         """The names of what was called, in order."""
         self.configs: list[FakeConfig] = []
         """What communicators were opened with."""
+        self.fails: dict[tuple[str, int], Exception] = {}
+        """By function and rank: what the next call raises, as NCCL does or the bindings themselves."""
+        self.aborted: list[int] = []
+        """The ranks whose communicators were aborted."""
 
     def get_unique_id(self) -> bytes:
+        self._take("get_unique_id", 0)
         return next(_ids).to_bytes(128, "little")
 
     def get_error_string(self, code: int) -> str:
@@ -142,8 +162,13 @@ class FakeNccl:
     def comm_init_rank(self, world: int, unique_id: bytearray, rank: int) -> Comm:
         assert len(unique_id) == 128
         assert any(unique_id)
+        self._take("comm_init_rank", rank)
         with self._lock:
             ring = self._rings.setdefault(bytes(unique_id), _Ring(world))
+            ring.num_open += 1
+            if ring.num_open == world:
+                ring.is_open.set()
+        ring.is_open.wait()
         return Comm(ring, rank)
 
     def comm_init_rank_config(self, world: int, unique_id: bytearray, rank: int, config: FakeConfig) -> Comm:
@@ -158,33 +183,62 @@ class FakeNccl:
         return comm.failure
 
     def comm_abort(self, comm: Comm) -> None:
+        self.aborted.append(comm.rank)
         comm.ring.abort_rank(comm.rank)
         with comm.changed:
             assert comm.changed.wait_for(lambda: not comm.recorded, 60)
         comm.freed.set()
 
     def group_start(self) -> None:
-        self._here.transfers = []
+        self._here.group = _Open()
 
     def group_end(self) -> None:
-        transfers, self._here.transfers = self._here.transfers, []
-        for comm in {id(each.comm): each.comm for each in transfers}.values():
-            self._exchange(comm, [each for each in transfers if each.comm is comm])
+        group: _Open = self._here.group
+        self._here.group = None
+        if group.error is not None:
+            raise group.error
+        for call in group.calls:
+            call()
+        for comm in {id(each.comm): each.comm for each in group.transfers}.values():
+            self._exchange(comm, [each for each in group.transfers if each.comm is comm])
+
+    def _group(self) -> _Open | None:
+        """The group that this thread has begun."""
+        return getattr(self._here, "group", None)
+
+    def _take(self, name: str, rank: int) -> None:
+        """Fail here, if this call is to fail."""
+        error = self.fails.pop((name, rank), None)
+        if error is None:
+            return
+        group = self._group()
+        if group is not None and isinstance(error, NCCLError):  # of an error of the bindings NCCL knows nothing
+            group.error = error
+        raise error
 
     def _exchange(self, comm: Comm, transfers: list[_Transfer]) -> None:
         first = transfers[0]
         if len(transfers) == 1:
             pair = (comm.rank, first.peer) if first.sends else (first.peer, comm.rank)
-            self._meet(comm, "message", first.address, first.count, first.address, first.count, first.dtype, pair[0],
+            self._enqueue(comm, "message", first.address, first.count, first.address, first.count, first.dtype, pair[0],
                        first.stream, key=comm.key(*pair))  # fmt: skip
             return
         sends, recvs = [[each for each in transfers if each.sends is side] for side in (True, False)]
         world = comm.ring.world
         assert [each.peer for each in sends] == [each.peer for each in recvs] == list(range(world))
-        self._meet(comm, "all_to_all", sends[0].address, world * first.count, recvs[0].address, world * first.count,
+        self._enqueue(comm, "all_to_all", sends[0].address, world * first.count, recvs[0].address, world * first.count,
                    first.dtype, 0, first.stream)  # fmt: skip
 
-    def _meet(
+    def _meet(self, comm: Comm, kind: str, *arguments: Any) -> None:
+        """A collective; `_enqueue` has the arguments."""
+        self._take(kind, comm.rank)
+        group = self._group()
+        if group is None:
+            self._enqueue(comm, kind, *arguments)
+        else:
+            group.calls.append(partial(self._enqueue, comm, kind, *arguments))
+
+    def _enqueue(
         self,
         comm: Comm,
         kind: str,
@@ -224,10 +278,12 @@ class FakeNccl:
         self._meet(comm, "reduce_scatter", source, count, target, room, DTYPES[code], 0, stream, OPS[op])
 
     def send(self, source: int, count: int, code: int, peer: int, comm: Comm, stream: Any) -> None:
-        self._here.transfers.append(_Transfer(comm, True, source, count, DTYPES[code], peer, stream))
+        self._take("send", comm.rank)
+        self._here.group.transfers.append(_Transfer(comm, True, source, count, DTYPES[code], peer, stream))
 
     def recv(self, target: int, count: int, code: int, peer: int, comm: Comm, stream: Any) -> None:
-        self._here.transfers.append(_Transfer(comm, False, target, count, DTYPES[code], peer, stream))
+        self._take("recv", comm.rank)
+        self._here.group.transfers.append(_Transfer(comm, False, target, count, DTYPES[code], peer, stream))
 
 
 _ids = itertools.count(1)

@@ -95,9 +95,9 @@ def across(limit_s: float | None = 20.0) -> Ranks:
         return joined(limit_s, Communicator.unique_id("127.0.0.1"))
 
 
-def on_gpus(limit_s: float | None = 20.0) -> Ranks:
+def on_gpus(limit_s: float | None = 20.0, fake: FakeNccl | None = None) -> Ranks:
     """Ranks as those of GPUs in a process each, with what stands for NCCL."""
-    nccl, name = Nccl(FakeNccl(), handle=lambda stream: stream), Communicator.unique_id()
+    nccl, name = Nccl(fake or FakeNccl(), handle=lambda stream: stream), Communicator.unique_id()
 
     def join(rank: int) -> Communicator:
         device = Device.host()

@@ -83,6 +83,75 @@ def test_an_abort_amid_a_call_fails_the_call(ahead: bool, monkeypatch: pytest.Mo
             together.all_reduce(x).sync_on(device.new_stream())
 
 
+def all_here(fake: FakeNccl) -> Communicator:
+    """Ranks of one process."""
+    device = Device.host()
+    nccl = Nccl(fake, handle=lambda stream: stream)
+    engine = NcclEngine(nccl, range(WORLD), [device] * WORLD, fake.comm_init_all(WORLD, []), WORLD)
+    return Communicator(engine, range(WORLD), [device] * WORLD, _Numbers())
+
+
+@pytest.mark.parametrize("rank", range(WORLD))
+def test_a_call_of_several_ranks_that_nccl_refuses(rank: int) -> None:
+    """The error is NCCL's, nothing is enqueued, and the next call is the first one."""
+    fake, stream = FakeNccl(), Device.host().new_stream()
+    with all_here(fake) as together:
+        x = [Buffer.put(np.full(4, i, np.uint32)).sync_on(stream) for i in range(WORLD)]
+        fake.fails["all_reduce", rank] = NCCLError("invalid argument")
+        with pytest.raises(CollectiveError, match="NCCL refuses the call: invalid argument"):
+            together.all_reduce(x).sync_on(stream)
+        assert not fake.calls
+        together.all_reduce(x).sync_on(stream)
+        assert [buffer.get().sync_on(stream).tolist() for buffer in x] == [[3] * 4] * WORLD
+    assert sorted(fake.aborted) == list(range(WORLD))
+
+
+@pytest.mark.parametrize(("call", "function"), [("all_to_all", "send"), ("all_to_all", "recv"), ("send", "send")])
+def test_a_group_of_one_rank_that_nccl_refuses(call: str, function: str) -> None:
+    fake = FakeNccl()
+    ranks = on_gpus(fake=fake)
+    parts = [np.arange(WORLD, dtype=np.uint32) + 10 * i for i in range(WORLD)]
+    x, into = ranks.put(parts), ranks.put([np.zeros(WORLD, np.uint32)] * WORLD)
+    stream = ranks.devices[1].new_stream()
+    first = ranks.ranks[1].send(x[1], to=2) if call == "send" else ranks.ranks[1].all_to_all(x[1], into[1])
+    fake.fails[function, 1] = NCCLError("invalid argument")
+    with pytest.raises(CollectiveError, match="NCCL refuses the call: invalid argument"):
+        first.sync_on(stream)
+    ranks.run(*(rank.all_to_all(x[i], into[i]) for i, rank in enumerate(ranks.ranks)))
+    np.testing.assert_array_equal(ranks.get(into), np.transpose(parts))
+    for rank in ranks.ranks:
+        rank.close()
+
+
+def test_a_group_that_the_bindings_enqueue_in_part_ends_the_communicator() -> None:
+    """NCCL has no error then, and enqueues the commands ahead of the failed one, for whose data they wait."""
+    fake, stream = FakeNccl(), Device.host().new_stream()
+    with all_here(fake) as together:
+        x = [Buffer.put(np.full(4, i, np.uint32)).sync_on(stream) for i in range(WORLD)]
+        fake.fails["all_reduce", 1] = TypeError("an integer is required")
+        with pytest.raises(TypeError, match="an integer is required"):
+            together.all_reduce(x).sync_on(stream)
+        assert fake.calls == ["all_reduce"]  # of rank 0
+        with pytest.raises(CollectiveError, match=r"enqueued in part \(TypeError: an integer is required\). This comm"):
+            together.all_reduce(x).sync_on(stream)
+        assert sorted(fake.aborted) == list(range(WORLD))
+    synchronize(stream)
+
+
+def test_the_other_processes_end_where_the_bindings_enqueue_a_group_in_part() -> None:
+    fake = FakeNccl()
+    ranks = on_gpus(limit_s=1000, fake=fake)
+    x, into = (ranks.put([np.zeros(WORLD, np.uint32)] * WORLD) for _ in range(2))
+    streams = [device.new_stream() for device in ranks.devices]
+    fake.fails["recv", 1] = TypeError("an integer is required")
+    calls = [rank.all_to_all(x[i], into[i]).bind(streams[i]) for i, rank in enumerate(ranks.ranks)]
+    calls[0]()
+    with pytest.raises(TypeError, match="an integer is required"):
+        calls[1]()
+    with pytest.raises(CollectiveError, match=r"enqueued in part .* on rank 1"):
+        synchronize(streams[0])
+
+
 def test_gpus_are_told_of_many_calls_by_few_messages(monkeypatch: pytest.MonkeyPatch):
     """A message takes longer than a call; the last call's error waits for the word about all of them."""
     told: list[int] = []
@@ -357,7 +426,7 @@ def test_the_multiprocessors_of_gpus_collectives_are_nccls_configuration():
 
 @pytest.mark.parametrize("answers", [True, False], ids=["NCCL tells", "NCCL refuses the question"])
 def test_a_broken_link_of_gpus_is_named(answers: bool, monkeypatch: pytest.MonkeyPatch):
-    ranks = on_gpus()
+    ranks = on_gpus(limit_s=1000)
     ranks.run(*(rank.barrier() for rank in ranks.ranks))
     (comm,) = ranks.ranks[1]._engine._comms.values()  # pyright: ignore
     comm.failure = 6
@@ -373,6 +442,11 @@ def test_a_broken_link_of_gpus_is_named(answers: bool, monkeypatch: pytest.Monke
         ranks.ranks[1].barrier().sync_on(ranks.devices[1].new_stream())
     with pytest.raises(CollectiveError, match="remote process exited"):
         ranks.ranks[1].barrier().sync_on(ranks.devices[1].new_stream())
+    stream = ranks.devices[0].new_stream()
+    barrier = ranks.ranks[0].barrier().bind(stream)
+    # The call raises, if this rank knows of the error by now. Else NCCL waits for rank 1, and has no error of its own.
+    error = outcome(barrier) or outcome(lambda: synchronize(stream))
+    assert "NCCL on rank 1 says: remote process exited" in str(error)
     for rank in ranks.ranks:
         rank.close()
 
