@@ -475,11 +475,10 @@ class NcclEngine(Engine):
             if pending.error is None and not pending.is_over():
                 pending.error = self._broken
         with self._links:
-            for rank, comm in self._comms.items():
-                if comm is not None:
-                    # Ctrl-C comes behind a call, and so not between these lines: the communicator is in one place.
-                    self._comms[rank] = None
-                    self._doomed.append(comm)
+            for rank, comm in filter(lambda entry: entry[1] is not None, self._comms.items()):
+                # Ctrl-C comes behind a call, and so not between these lines: the communicator is in one place.
+                self._comms[rank] = None
+                self._doomed.append(comm)
         if not self._doomed:
             return
         # On a thread, to which no Ctrl-C comes. NCCL's call ends the waits on the device at once. But it returns only
