@@ -11,17 +11,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from threading import get_ident
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from cuda_async.core import observers
 from cuda_async.core.event import WAIT_SLICE_S, wait_done
 from cuda_async.core.future import DeviceFuture
-from cuda_async.core.lease import Lease, check_guards, current_holder, end, holders
+from cuda_async.core.lease import Lease, check_guards, current_holder, holders
+from cuda_async.core.lease import end as end_leases
 from cuda_async.core.nesting import refuse_nested
 from cuda_async.core.operation import Operation
 from cuda_async.core.policy import SchedulingPolicy, default_stream, next_stream
 from cuda_async.core.prerequisite import do_prerequisites
-from cuda_async.core.run import Run, abandon, take_over
+from cuda_async.core.run import Run, take_over
 from cuda_async.core.stream import Stream, expect_stream
 from cuda_async.driver.interface import DriverEvent
 from cuda_async.errors import hide_own_frames
@@ -47,8 +48,8 @@ class Enqueued(Generic[T]):
     """An operation that was enqueued without a run, and whose end was recorded.
 
     Attributes:
-        event: recorded behind it.
-        handles: its result.
+        event: the event recorded behind the operation.
+        handles: the operation's result.
         ended: whether `finish` has ended its leases.
     """
 
@@ -66,7 +67,7 @@ class Enqueued(Generic[T]):
     def finish(self) -> bool:
         """End the operation, whose work the device has done.
 
-        Returns False where the work failed: then a run has to take over, which raises the failure.
+        Returns False if the work failed. The caller then makes a run (`take_over`), whose `wait` raises the failure.
         """
         event = self.event
         if event.failure() is not None:
@@ -74,14 +75,14 @@ class Enqueued(Generic[T]):
         stream = self._stream
         if self._sequence > stream.completed:
             stream.completed = self._sequence
-        end(self._leases)
+        end_leases(self._leases)
         self.ended = True
         # No call since `ended`, where a signal could come: the event returns to the pool once.
         stream.device.idle_events.append(event)
         return True
 
     def take_over(self) -> Run[T]:
-        """Make the run that follows the operation to its end, or raises its failure."""
+        """Make a run that follows the operation to its end. Its `wait` raises the operation's failure."""
         return take_over(
             self._op, self._stream, end=self.event, sequence=self._sequence, handles=self.handles, leases=self._leases
         )
@@ -93,7 +94,7 @@ def sync(op: Operation[T]) -> T:
     See `DeviceOp.sync`.
     """
     __tracebackhide__ = True
-    refuse_nested("sync()")
+    refuse_nested("sync()")  # ahead of `default_stream`: a refused call takes no stream of the policy
     return sync_on(op, default_stream())
 
 
@@ -103,6 +104,7 @@ def sync_on(op: Operation[T], stream: Stream) -> T:
     enqueue_on = fast_path(op, stream, waited=True)
     if enqueue_on is None:
         return _sync_by_run(op, stream)
+    # `note_use` corrects the place of use below. Until then it is the place where the operation was made.
     leases = op.begin(composed=False, site=op.place)
     enqueued: Enqueued[T] | Run[T] | None = None
     try:
@@ -119,7 +121,7 @@ def sync_on(op: Operation[T], stream: Stream) -> T:
         enqueued = enqueued.take_over()
         return enqueued.wait()
     except BaseException as error:
-        leave(op, leases, enqueued, error)
+        leave(op, stream, leases, enqueued, error)
         hide_own_frames(error)
         raise
 
@@ -139,32 +141,42 @@ def _sync_by_run(op: Operation[T], stream: Stream) -> T:
 
 
 def leave(
-    op: Operation[Any], leases: list[Lease], enqueued: Enqueued[Any] | Run[Any] | None, error: BaseException
-) -> None:
+    op: Operation[T], stream: Stream, leases: list[Lease], enqueued: Enqueued[T] | Run[T] | None, error: BaseException
+) -> Run[T] | None:
     """Stop waiting for an operation, because of `error`.
 
-    That may be Ctrl-C at any place: enqueued work goes on by itself, and holds all that it uses.
+    The error may be Ctrl-C at any place. Enqueued work goes on, and a run holds all that it uses.
 
     Args:
         op: the operation, which was begun.
+        stream: where it is enqueued.
         leases: the leases that it holds.
-        enqueued: the result of `enqueue`; None if that did not return.
+        enqueued: the result of `enqueue`; None if that did not return. Even then work may be enqueued.
         error: the error that the caller is about to raise.
+
+    Returns:
+        The run; None if the operation has ended.
     """
     if enqueued is None:
-        abandon(op, leases)
+        run = take_over(op, stream, leases=leases, error=error)
     elif isinstance(enqueued, Run):
-        enqueued.leave(error)
-    elif not enqueued.ended:
-        enqueued.take_over().watch()
+        run = enqueued
+    elif enqueued.ended:  # its event may be another operation's by now
+        return None
+    else:
+        run = enqueued.take_over()
+    run.watch()
+    return run
 
 
 def async_on(op: Operation[T], stream: Stream) -> T:
     """Enqueue an operation and return its handles, without waiting or a future.
 
-    Its arguments may be used at once: later uses are ordered behind it. It is unsafe for two reasons. A failure of the
-    device reaches only the next wait on `stream`, whatever that wait is for, and later uses of memory that the
-    operation was to write, once the failure has been noticed. Host values in the result are not there yet.
+    Its arguments may be used at once: later uses are ordered behind it. It is unsafe for two reasons:
+
+    1. A failure of the device is raised once, by the next wait on each stream that follows the operation. The memory
+       that it was to write is not marked: later uses see the data from before.
+    2. Host values in the result are not there yet.
 
     Raises:
         OwnershipError: the operation was used before.
@@ -172,6 +184,7 @@ def async_on(op: Operation[T], stream: Stream) -> T:
     """
     enqueue_on = fast_path(op, stream, waited=False)
     if enqueue_on is None:
+        # Nothing here waits. So there is no `refuse_nested`, and no `do_prerequisites`, which may wait.
         return Run(op, stream).submit_unfollowed()
     leases = op.begin(composed=False, site=site_of(sys._getframe(1)))  # pyright: ignore[reportPrivateUsage]
     submission = stream.submission
@@ -182,11 +195,11 @@ def async_on(op: Operation[T], stream: Stream) -> T:
             handles = enqueue_on(stream)
             if stream.lenders:
                 stream.lead_lenders()
-            end(leases)
+            end_leases(leases)  # at once: storages order later uses behind the operation
         finally:
             try:  # noqa: SIM105 - `suppress` costs more than the lock
                 submission.release()
-            except RuntimeError:  # not acquired: Ctrl-C ended the wait for the lock
+            except RuntimeError:  # not acquired: Ctrl-C ended the wait for the lock, and an RLock knows its owner
                 pass
     except BaseException as error:
         return take_over(op, stream, error=error, leases=leases).wait()
@@ -196,8 +209,8 @@ def async_on(op: Operation[T], stream: Stream) -> T:
 def fast_path(op: Operation[T], stream: Stream, *, waited: bool) -> Callable[[Stream], T] | None:
     """A function that enqueues `op` without a run; None where it needs one.
 
-    It needs a run if the operation says so, if the stream captures, if an observer is told of runs, or if this thread
-    submits a run.
+    It needs a run if the operation says so, if the stream captures, if an observer is registered, or if this thread is
+    inside the submission of a run.
     """
     try:
         recorder = stream.recorder
@@ -226,7 +239,8 @@ def enqueue(
                 stream.lead_lenders(event)
             return Enqueued(op, stream, leases, event, handles)
     except BaseException as error:
-        # The event is unbound where recording it failed. To bind it before that would cost each launch instructions.
+        # `event` is unbound if recording failed, hence `locals()`: an `event = None` above would cost each launch an
+        # instruction.
         return take_over(op, stream, end=locals().get("event"), error=error, leases=leases)
 
 
@@ -242,7 +256,7 @@ class _Submission:
 
 
 def enqueue_chain(
-    steps: Sequence[Any], base: Operation[Any], enqueue: Callable[[Stream], Any], done: int, stream: Stream
+    steps: Sequence[Any], base: Operation[Any], enqueue_base: Callable[[Stream], Any], done: int, stream: Stream
 ) -> Any:
     """Enqueue an operation that is followed by steps, without a run.
 
@@ -251,21 +265,23 @@ def enqueue_chain(
     Args:
         steps: the steps in their order, of which the last one has begun.
         base: the operation.
-        enqueue: enqueues it, and does the first steps as well.
-        done: the number of steps that `enqueue` does.
+        enqueue_base: enqueues the base, and does the first steps as well.
+        done: the number of steps that `enqueue_base` does.
         stream: where it is enqueued.
     """
     chain: Any = steps[-1]
     for step in steps:
-        if step is not chain:
+        if step is not chain:  # the caller began it
             step.begin(composed=True)
     leases = base.begin(composed=True)
-    part = base
+    chain.leases.extend(leases)  # ahead of all that may fail: a part may be enqueued then, and use what was lent
+    part = base  # the part under way, which a failure is blamed on
     try:
+        # The stream's `begin_single` saw the chain's leases, which are none, and not these.
         for lease in leases:
             if lease.guarded:
                 check_guards(leases, None)
-        result = enqueue(stream)
+        result = enqueue_base(stream)
         if done < len(steps):
             submission, thread = _Submission(), get_ident()
             for lease in leases:
@@ -282,13 +298,11 @@ def enqueue_chain(
         if part is not chain:
             chain.failed = part
         raise
-    finally:
-        chain.leases.extend(leases)  # also where it failed: a part may be enqueued, and use what was lent
     return result
 
 
 class _FastFuture(DeviceFuture[T]):
-    """A future whose operation makes no run if it ends within a brief spin."""
+    """A future that makes no run if its operation ends within a brief spin."""
 
     __slots__ = ()
 
@@ -302,7 +316,7 @@ class _FastFuture(DeviceFuture[T]):
             return self._prepare(preparations)
         enqueue_on = fast_path(op, stream, waited=True)
         if enqueue_on is None:
-            return super()._begin()
+            return super()._begin()  # it asks for preparations again, of which there are none
         if self._ended_leases is not None:
             self._renew_leases(self._ended_leases)
         # No call from the test to the end of the next assignment: at a call, threads could change.
@@ -319,17 +333,12 @@ class _FastFuture(DeviceFuture[T]):
                 self._result, self._finished = enqueued.handles, True
                 return None
             run = self._run = enqueued.take_over()
-        except BaseException as error:  # Ctrl-C: enqueued work goes on, and its run holds all that it uses
-            if isinstance(enqueued, Enqueued) and enqueued.ended:  # its event may be another operation's by now
-                self._result, self._finished = enqueued.handles, True
-            elif isinstance(enqueued, Enqueued):
-                self._run = enqueued.take_over()
-            elif enqueued is None:
-                self._run = take_over(op, stream, leases=self._leases, error=error)
-            if self._run is not None:
-                self._run.watch()
+        except BaseException as error:  # Ctrl-C
+            self._run = leave(op, stream, self._leases, enqueued, error)
+            if self._run is None:
+                self._result, self._finished = cast("Enqueued[T]", enqueued).handles, True
             raise
-        run.poll()  # an operation that failed is done: nothing is left to be awaited
+        run.poll()  # failed work is over already; where the spin budget is spent, the device is asked once more
         return run
 
 

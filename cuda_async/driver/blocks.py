@@ -163,10 +163,10 @@ class BlockCache:
         with self._lock:
             for size in sorted(self._free, reverse=True):
                 blocks = self._free[size]
-                for _ in range(len(blocks)):
-                    if self.kept > keep_bytes:
-                        released.append(blocks.pop())
-                        self.kept -= size
+                surplus = max(0, self.kept - keep_bytes)
+                for _ in range(min(len(blocks), -(-surplus // size))):
+                    released.append(blocks.pop())
+                    self.kept -= size
         for block in released:  # without the lock: a source may take a while
             block.release()
 
