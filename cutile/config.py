@@ -55,7 +55,7 @@ def _path(name: str) -> Path | None:
 
 
 def usable_cores() -> int:
-    """The number of cores that this process may use, by its CPU affinity where the system has such a thing.
+    """The number of cores that this process may use, by its affinity if it has one.
 
     `cuda_async` counts in the same way. This file is a leaf of the import graph, and imports nothing of `cuda_async`.
     """

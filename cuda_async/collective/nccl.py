@@ -189,7 +189,7 @@ class Nccl:
         raise AssertionError(kind)
 
     def failure(self, comm: Any) -> str:
-        """The asynchronous error of a communicator: of accepted calls, such as a broken link.
+        """The asynchronous error of a communicator, such as a broken link.
 
         Empty if there is none.
         """
@@ -225,7 +225,7 @@ def open_together(
     opens: Sequence[Callable[[], Any]],
     on_break: Callable[[Callable[[str], None]], None] | None = None,
 ) -> list[Any]:
-    """The communicators that functions open. Each has a thread: they wait for one another.
+    """The communicators that functions open, each on a thread of its own.
 
     Args:
         nccl: the library.

@@ -225,7 +225,7 @@ class _Asserting:
             condition = builder.value(Ne(x=least, y=builder.constant(0)))
         place = op.location
         where = (self._name, "", 0, "") if place is None else (self._name, place.file, place.line, place.text.strip())
-        builder.add(Assert(condition=condition, message=message, where=where))
+        builder.add(Assert(condition=condition, values=(), message=message, where=where, kinds=()))
 
     def _assume(self, op: Assumption, builder: Builder) -> None:
         """Assert what is assumed."""

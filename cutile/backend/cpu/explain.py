@@ -67,7 +67,7 @@ def explain(facts: Mapping[str, Any], target: Target) -> tuple[Row, ...]:
 
 
 def _innermost(block: Block) -> Iterator[Block]:
-    """The bodies of the innermost loops over elements, which are all of the type `For`."""
+    """The bodies of the innermost loops over elements; all are of the type `For`."""
     for op in block.operations:
         for nested in op.regions:
             yield from _innermost(nested)

@@ -160,7 +160,7 @@ class Truncate(Op, name="cpu.truncate"):
 
 
 class TimesReciprocal(Op, name="cpu.times_reciprocal"):
-    """The quotient of two f32: `x` divided by the number whose reciprocal is given, an f64."""
+    """The quotient of two f32: `x` by the number whose reciprocal, an f64, is given."""
 
     x: Value = operand(NUMBER_TILE)
     reciprocal: Value = operand(NUMBER_TILE)

@@ -18,7 +18,7 @@ def assume_bounds(frame: Frame, x: Any, lower: Any = None, upper: Any = None) ->
 
 
 def _assume_bounds(frame: Frame, name: str, x: Any, lower: Any, upper: Any) -> Any:
-    """Assume bounds, of which either may be None; errors have the name of the function that was called."""
+    """Assume bounds; either may be None. Errors have the name of what was called."""
     least = None if lower is None else constant_int(frame, lower, f"{name}: the lower bound")
     most = None if upper is None else constant_int(frame, upper, f"{name}: the upper bound")
     if isinstance(x, int):

@@ -138,7 +138,7 @@ def _compute_scalars(lowering: Lowering, op: Op) -> None:
 
 
 def _nested(lowering: Lowering, block: Block, finish: Callable[[Op], Sequence[Value]]) -> None:
-    """Lower a nested block into the scope that the caller has opened; `finish` returns what it yields."""
+    """Lower a nested block into the open scope; `finish` returns what it yields."""
     outer = lowering.uses
     lower_block(lowering, block, prepare=False)
     values = finish(block.terminator)
@@ -270,7 +270,10 @@ class _Carried:
 
 
 def _is_counted_by_range(lowering: Lowering, op: For) -> bool:
-    """Whether a `range` of i64 can count the loop: stop - start fits an i64. Else `TripCount` does."""
+    """Whether a `range` of i64 can count the loop; else `TripCount` does.
+
+    It can if stop - start fits an i64.
+    """
     start, step = (lowering.made_by.get(value) for value in (op.start, op.step))
     from_zero = isinstance(start, Constant) and start.value == 0 and isinstance(step, Constant) and step.value > 0
     dtype = op.induction.tile.dtype
@@ -324,10 +327,10 @@ def _lower_while(lowering: Lowering, op: While) -> None:
 
 
 def _pass_memory(lowering: Lowering, side: Block, memory: dict[int, Product]) -> None:
-    """Let an `If` that ends one side of an outer `If` write to the memory of the outer results.
+    """Let an `If` at the end of a side write to the memory of the outer results.
 
-    It has to be the last operation: others behind it might read what that memory has before. A value that is yielded
-    twice needs two memories.
+    The side is one of an outer `If`. The inner one has to be the last operation: others behind it might read what that
+    memory has before. A value that is yielded twice needs two memories.
 
     Args:
         lowering: the lowering.

@@ -438,10 +438,9 @@ _STEPS: Mapping[type[Op], Callable[[_Walk, Any], Iterable[Event] | None]] = {
 def first_group(
     function: Function, tiles: int, iterations: int, pieces: int = 1, piece: int | None = None
 ) -> tuple[Event, ...]:
-    """The events of a lowered kernel's first warpgroup, in `tiles` tile blocks.
+    """The events of the first warpgroup, in `tiles` tile blocks of `iterations`.
 
-    Each tile block has `iterations` iterations. With `piece`, only that one of `pieces` splits of the last tile block
-    runs, as in a cluster.
+    With `piece`, only that one of `pieces` splits of the last tile block runs, as in a cluster.
     """
     return both_roles(function, tiles, iterations, pieces, piece)[1]
 
