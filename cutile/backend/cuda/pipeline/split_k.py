@@ -163,19 +163,17 @@ def cluster_parts(kernel: Kernel, loop: For, sums: Layout, pieces: int) -> int:
     """
     if not 2 <= pieces <= MAX_CLUSTER_PIECES:
         return 0
-    columns, core_columns = sums.shape[1], sums.core[1]
-    count = parts_of(columns, core_columns, pieces)
+    count = parts_of(sums.shape[1], sums.core[1], pieces)
     # Each part has to be the same registers of every thread, at one distance from part to part.
-    divides = columns % (core_columns * count) == 0 and registers_of(sums, count) is not None
+    divides = sums.shape[1] % (sums.core[1] * count) == 0 and registers_of(sums, count) is not None
     if not divides or count == 1 or epilogue_of_part(kernel.function, loop, count) is None:
         count = 1
     return count if cluster_bytes(sums, count, pieces) <= MAX_CLUSTER_SUMS_BYTES else 0
 
 
-NUM_SMS = 132  # multiprocessors of the H200 on which `CLUSTER_SMS` was measured
 # Without 7: clusters of seven were not measured. A launch takes six or eight pieces instead.
 CLUSTER_SMS = {2: 132, 3: 117, 4: 120, 5: 110, 6: 102, 8: 120}
-"""Multiprocessors of an H200 that clusters of so many thread blocks fill."""
+"""Multiprocessors of an H200 that clusters of so many thread blocks fill; pairs fill all."""
 MIN_ITERATION_S = 0.13e-6
 """Seconds of an iteration, however small its tiles. This and the rates below were measured on an H200."""
 LOAD_BYTES_PER_S, CLUSTER_LOAD_BYTES_PER_S = 155e9, 92e9
@@ -258,7 +256,7 @@ def divisions_of(plan_for: Callable[[int], Plan | str], resident_blocks: int) ->
         if isinstance(plan, Plan) and plan.parts:
             reduce_s = CLUSTER_REDUCE_S + _sums_bytes(plan) / CLUSTER_SEND_BYTES_PER_S
             least = max(pieces * MIN_CLUSTER_ITERATIONS, _break_even(plan, pieces, reduce_s, costs))
-            divisions.append((resident_blocks * sms // NUM_SMS // pieces, least, pieces))
+            divisions.append((resident_blocks * sms // CLUSTER_SMS[2] // pieces, least, pieces))
             costs[pieces] = reduce_s
     plan = plan_for(MAX_PIECES)
     if isinstance(plan, Plan) and plan.split is not None:
@@ -301,15 +299,14 @@ def _iteration_s(plan: Plan, *, alone: bool) -> float:
     size, lefts = plan.dot.op.acc.tile.size, [dot.op.a.tile for dot in plan.dots.values()]
     if plan.dot.simt:
         return 2 * size * lefts[0].shape[1] / SIMT_FLOP_PER_S
-    rate = LOAD_BYTES_PER_S if alone else CLUSTER_LOAD_BYTES_PER_S
     # Loads outside of the loop, such as that of an operand that all iterations share, take no time of an iteration.
     body = plan.summing.body.operations if plan.summing is not None else ()
     groups = [group for load, group in plan.groups.items() if load is group.first and load in body]
-    load_s = sum(operand.smem_layout.nbytes for group in groups for operand in group.operands) / rate
+    nbytes = sum(operand.smem_layout.nbytes for group in groups for operand in group.operands)
     mma_s = size * sum(tile.shape[1] * tile.dtype.bits / 8 for tile in lefts) / MMA_BYTES_PER_S
     # With few stages loads wait for products. Accumulators that others send take room from the stages.
-    waits = [ENOUGH_STAGES / plan.stages[group.pipeline] for group in groups if not alone]
-    return max(MIN_ITERATION_S, load_s, mma_s) * max([1, *waits])
+    slow = max([1, *(ENOUGH_STAGES / plan.stages[group.pipeline] for group in groups if not alone)])
+    return slow * max(MIN_ITERATION_S, nbytes / (LOAD_BYTES_PER_S if alone else CLUSTER_LOAD_BYTES_PER_S), mma_s)
 
 
 def _sums_bytes(plan: Plan) -> int:
