@@ -2,11 +2,11 @@
 
 `Picture.text` draws them as text, `svg.py` as SVG.
 
-    Picture("then, built", nodes)        # nodes in the order in which they run; each names the nodes it follows
+    Picture("then, built", nodes)        # in the order in which they run; each has the indices of its sources
 
 Nothing is run for a picture. So operations that exist only at run time, such as those that functions given to `then`
-return, are not in it. If a composition is large, the nodes nearest to the result are drawn, and one more node counts
-the others.
+return, are not in it. Of a large composition the nodes nearest to the result are drawn, of a large graph the first
+steps. One more node counts the others.
 """
 
 from __future__ import annotations
@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 __all__ = ("Node", "Picture", "expression", "picture_of_op", "picture_of_steps")
 
-LIMIT = 60
-"""Nodes drawn by default; one more stands for the others."""
+MAX_NODES = 60
+"""Nodes drawn by default; one more stands for the others. Chosen so that a reader still sees the whole."""
 
-_EXPRESSION_LIMIT = 12  # names in an expression; also sources of one operation in it
+_MAX_NAMES = 12  # in an expression
+_MAX_SOURCES = 12  # of one operation in an expression
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Node:
         detail: its arguments, or the function that it calls; may be empty.
         site: the file and line that made it; may be empty.
         sources: indices of the nodes before it that it follows.
-        has_effects: whether it does work of its own, beyond combining other operations.
+        has_effects: as `Operation.has_effects`; the box is coloured. Each step of a graph has effects.
     """
 
     label: str
@@ -83,12 +84,12 @@ def _after(sources: tuple[int, ...]) -> str:
     return f"after {', '.join(str(source + 1) for source in sources)}" if sources else ""
 
 
-def _short(site: tuple[str, int]) -> str:
+def _place_text(site: tuple[str, int]) -> str:
     cell = cell_of(site[0])
     return f"{cell}, line {site[1]}" if cell else f"{PurePath(site[0]).name}:{site[1]}"
 
 
-def picture_of_op(op: Operation[Any], limit: int = LIMIT) -> Picture:
+def picture_of_op(op: Operation[Any], limit: int = MAX_NODES) -> Picture:
     """The composition of an operation, in the order in which its parts run.
 
     Args:
@@ -113,8 +114,9 @@ def picture_of_op(op: Operation[Any], limit: int = LIMIT) -> Picture:
             continue
         follows = dict.fromkeys(numbers.get(id(source), 0) for source in sources)  # each once, in order
         numbers[id(current)] = len(nodes)
-        nodes.append(Node(current.label(), current.detail(), _short(current.site), tuple(follows), current.has_effects))
-    return Picture(f"{op.label()}, {op.state}, made at {_short(op.site)}", tuple(nodes))
+        place = _place_text(current.site)
+        nodes.append(Node(current.label(), current.detail(), place, tuple(follows), current.has_effects))
+    return Picture(f"{op.label()}, {op.state}, made at {_place_text(op.site)}", tuple(nodes))
 
 
 def _nearest(op: Operation[Any], limit: int) -> set[int]:
@@ -142,7 +144,7 @@ def _count(op: Operation[Any]) -> int:
 
 def expression(op: Operation[Any]) -> str:
     """The composition in one line, `then(zip(value, saxpy))`, shortened by dots."""
-    left = _EXPRESSION_LIMIT
+    left = _MAX_NAMES
 
     def write(operation: Operation[Any]) -> str:
         nonlocal left
@@ -150,7 +152,7 @@ def expression(op: Operation[Any]) -> str:
         sources = list(operation.sources())
         if not sources:
             return operation.label()
-        inner = [write(source) if left > 0 else "…" for source in sources[:_EXPRESSION_LIMIT]]
+        inner = [write(source) if left > 0 else "…" for source in sources[:_MAX_SOURCES]]
         if len(sources) > len(inner):
             inner.append("…")
         return f"{operation.label()}({', '.join(inner)})"
@@ -158,7 +160,7 @@ def expression(op: Operation[Any]) -> str:
     return write(op)
 
 
-def picture_of_steps(title: str, steps: Iterable[Step], limit: int = LIMIT) -> Picture:
+def picture_of_steps(title: str, steps: Iterable[Step], limit: int = MAX_NODES) -> Picture:
     """The recorded steps of a graph.
 
     A step follows an earlier one if both use the same memory, and one of the two writes it.
@@ -169,14 +171,15 @@ def picture_of_steps(title: str, steps: Iterable[Step], limit: int = LIMIT) -> P
         limit: steps that are drawn, the first ones.
     """
     steps = list(steps)
-    names: dict[int, int] = {}  # numbers of storages, by `id`, in the order of their first uses
+    numbers: dict[int, int] = {}  # of storages, by `id`, in the order of their first uses
     writer: dict[int, int] = {}
     readers: dict[int, list[int]] = {}
     nodes: list[Node] = []
-    for number, step in enumerate(steps[:limit]):
+    sources_of_rest: dict[int, None] = {}  # drawn steps that the steps behind them follow
+    for number, step in enumerate(steps):
         sources: dict[int, None] = {}
         for storage, writes in step.uses.items():
-            names.setdefault(storage, len(names) + 1)
+            numbers.setdefault(storage, len(numbers) + 1)
             if storage in writer:
                 sources[writer[storage]] = None
             if writes:
@@ -186,17 +189,21 @@ def picture_of_steps(title: str, steps: Iterable[Step], limit: int = LIMIT) -> P
                 writer[storage] = number
             else:
                 readers.setdefault(storage, []).append(number)
-        nodes.append(Node(step.label, _uses(step, names), _short(step.site), tuple(sorted(sources)), True))
+        if number < limit:
+            uses, place = _uses(step, numbers), _place_text(step.site)
+            nodes.append(Node(step.label, uses, place, tuple(sorted(sources)), True))
+        else:
+            sources_of_rest.update(dict.fromkeys(source for source in sources if source < limit))
     if len(steps) > limit:
-        nodes.append(Node(f"… {len(steps) - limit:,} more", "", "", (len(nodes) - 1,)))
+        nodes.append(Node(f"… {len(steps) - limit:,} more", "", "", tuple(sorted(sources_of_rest))))
     return Picture(title, tuple(nodes))
 
 
-def _uses(step: Step, names: dict[int, int]) -> str:
+def _uses(step: Step, numbers: dict[int, int]) -> str:
     kinds = {True: "writes", False: "reads"}
     parts: list[str] = []
     for writes, word in kinds.items():
-        used = [f"#{names[storage]}" for storage, written in step.uses.items() if written is writes]
+        used = [f"#{numbers[storage]}" for storage, written in step.uses.items() if written is writes]
         if used:
             parts.append(f"{word} {', '.join(used)}")
     return ", ".join(parts)

@@ -189,9 +189,9 @@ class Nccl:
         raise AssertionError(kind)
 
     def failure(self, comm: Any) -> str:
-        """The asynchronous error of a communicator, such as a broken link.
+        """The asynchronous error of a communicator; empty if there is none.
 
-        Empty if there is none.
+        It is the error of accepted calls, such as a broken link.
         """
         try:
             code = int(self._bindings.comm_get_async_error(comm))
@@ -226,6 +226,8 @@ def open_together(
     on_break: Callable[[Callable[[str], None]], None] | None = None,
 ) -> list[Any]:
     """The communicators that functions open, each on a thread of its own.
+
+    The functions wait for one another.
 
     Args:
         nccl: the library.

@@ -110,7 +110,7 @@ _Message = tuple[Group, Call, str]
 
 @dataclass(slots=True)
 class _Registration:
-    """What `_register` has recorded of a call, so that it can go on after Ctrl-C.
+    """What `_register` has done for an enqueued call, to go on after Ctrl-C.
 
     Attributes:
         stream: the caller's stream.
@@ -451,7 +451,7 @@ class NcclEngine(Engine):
                 self._abort_all(f"NCCL on rank {rank} says: {failure}")
 
     def _abort_all(self, why: str) -> None:
-        """Abort here and on all other ranks, which would wait in NCCL for ever."""
+        """Abort here at once, and on all other ranks: they would wait in NCCL."""
         self._give_up(CollectiveError(f"{why}. {UNUSABLE}"))
         if self._hub is not None:
             self._hub.abort(why)

@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 import pytest
 
 from cuda_async import CudaGraph, Device, DeviceOp, value, zip
-from cuda_async.picture import LIMIT, Node, Picture, picture_of_op
+from cuda_async.picture import MAX_NODES, Node, Picture, picture_of_op, picture_of_steps
+from cuda_async.recorder import Step
 from cuda_async.svg import html_of
 from tests.cuda_async.work import Affine, CopyTo, words
 from tests.support.pictures import svg_of
@@ -76,11 +77,11 @@ def test_a_chain_of_ten_thousand_is_cut() -> None:
     for _ in range(10_000):
         op = op.map(increment)
     picture = picture_of_op(op)
-    assert len(picture.nodes) == LIMIT + 1
-    assert picture.nodes[0].label == f"… {10_001 - LIMIT:,} more"
+    assert len(picture.nodes) == MAX_NODES + 1
+    assert picture.nodes[0].label == f"… {10_001 - MAX_NODES:,} more"
     assert picture.nodes[1].sources == (0,)
     assert len(repr(op)) < 200 + len(__file__)
-    assert len(drawing(shown(op)).findall(f"{SVG}g")) == LIMIT + 1
+    assert len(drawing(shown(op)).findall(f"{SVG}g")) == MAX_NODES + 1
 
 
 def test_the_drawing_has_a_box_for_each_operation_and_an_arrow_for_each_edge(sim_device: Device) -> None:
@@ -135,6 +136,17 @@ def test_a_scope_shows_its_records_and_readers_are_not_ordered(device: Device) -
         scope.record(Affine(x, 2, 0))  # behind both readers
     nodes = scope.graph.picture().nodes
     assert [node.sources for node in nodes] == [(), (), (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [(0, [()]), (1, [(), (0,)]), (2, [(), (), (0, 1)]), (3, [(), (), (0,), (1, 2)]), (5, [(), (), (0,), (1,), (2,)])],
+)
+def test_steps_that_are_not_drawn_follow_what_they_use(limit: int, expected: list[tuple[int, ...]]) -> None:
+    steps = [Step("fill", ("a.py", 1), {storage: True}) for storage in (1, 2, 1, 2, 1)]
+    picture = picture_of_steps("steps", steps, limit)
+    assert [node.sources for node in picture.nodes] == expected
+    assert picture.nodes[-1].label == ("fill" if limit == 5 else f"… {5 - limit} more")
 
 
 def test_a_recorded_failure_leaves_no_step_open(sim_device: Device) -> None:

@@ -178,7 +178,10 @@ class SimDriver(PooledDriver):
         self._faults.append(_Fault(call, at, error))
 
     def lose(self, error: DeviceLostError | None = None) -> None:
-        """Lose the device: every later call and wait fails, also for finished work."""
+        """Lose the device: every later call and wait fails with this error.
+
+        A wait for finished work does so, too.
+        """
         self.lost = error or DeviceLostError(719, "SIM_DEVICE_LOST", "the simulated device was lost")
 
     def step(self) -> bool:
@@ -209,7 +212,7 @@ class SimDriver(PooledDriver):
                     del error  # the exception holds this frame: a cycle, if the frame held the exception
 
     def _due_error(self, call: str) -> BaseException | None:
-        """The error of the first fault due at this call. All faults count the call."""
+        """The error of the first fault that is due. All faults count the call."""
         errors: list[BaseException] = []
         for fault in [*self._faults]:
             if fault.counts(call):
