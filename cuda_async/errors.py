@@ -25,7 +25,8 @@ functions raise pass through unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import operator
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, cast
 
@@ -151,7 +152,7 @@ class NotReadyError(DeviceError, RuntimeError):
 class ReentrancyError(DeviceError, RuntimeError):
     """An operation was run inside the submission of another one on the same thread.
 
-    Or a worker thread of the CPU's device was to wait for work.
+    It is also raised where a worker thread of the CPU's device would wait for work.
     """
 
 
@@ -165,7 +166,7 @@ class DependencyError(DeviceError, RuntimeError):
 class CollectiveError(DeviceError, RuntimeError):
     """The ranks of a communicator did not come together.
 
-    One is gone or late, or they called different things.
+    A rank is gone or late, or the ranks called different collectives.
     """
 
 
@@ -177,19 +178,22 @@ class InternalError(DeviceError, RuntimeError):
     """A broken invariant of `cuda_async`: please report it."""
 
 
-_MAX_TEXT = 1000  # characters of an object in a message; a longer text is cut there
-_MAX_ITEMS = 8  # items that a message shows of a tuple whose `repr` fails; of a longer one it shows the length
+_MAX_TEXT = 1000  # characters of an object in a message, some ten lines; a longer text is cut there
+_MAX_ITEMS = 8  # items that a message shows of a tuple or list whose `repr` fails; of a longer one it shows the length
+_MAX_NESTING = (
+    8  # levels of lists, tuples and dicts in which an error's copy has no tracebacks; they may hold themselves
+)
 
 
 def raise_again(error: BaseException) -> NoReturn:
-    """Raise `error`. For callbacks that report failure by raising."""
+    """Raise `error`: a function for callbacks that report failure by raising."""
     raise error
 
 
 def shows_place(error: BaseException) -> bool:
     """Whether an error's text shows the place in the user's code.
 
-    Errors of kernels do (`cutile.errors`): they are raised with `outer_frames` alone.
+    Errors of kernels do (`cutile.errors`). Their traceback has the user's frames alone (`outer_frames`).
 
     >>> shows_place(ValueError("no"))
     False
@@ -200,8 +204,7 @@ def shows_place(error: BaseException) -> bool:
 def hide_own_frames(error: BaseException) -> None:
     """Leave `outer_frames` alone in the traceback of an error that shows its place.
 
-    A bare `raise` follows this call. The error during whose handling it was raised is hidden, too, unless it is the
-    cause.
+    The caller then writes a bare `raise`. The error's context is hidden too; its cause is not.
     """
     if shows_place(error):
         error.__traceback__, error.__suppress_context__ = outer_frames(error), True
@@ -227,7 +230,7 @@ def outer_frames(error: BaseException) -> TracebackType | None:
 
 
 def as_text(value: Any) -> str:
-    """An object's `repr` for a message: of any object, and of few lines.
+    """An object's `repr` for a message, cut at `_MAX_TEXT` characters. It never raises.
 
     >>> as_text([1, 2]), as_text(-(10**5000))
     ('[1, 2]', '<negative int of 16610 bits>')
@@ -235,12 +238,13 @@ def as_text(value: Any) -> str:
     try:
         text = repr(value)
     except Exception:  # a user's `repr` that fails, lists that nest too deeply, or an int of too many digits
-        if isinstance(value, int):  # of more than 4300 digits (`sys.set_int_max_str_digits`)
+        if type(value) is int:  # of more than 4300 digits (`sys.set_int_max_str_digits`)
             return f"<{'negative ' if value < 0 else ''}int of {value.bit_length()} bits>"
         name = type(cast("object", value)).__name__
         if not isinstance(value, tuple | list):
             return f"<{name}>"
         items = cast("list[Any]", value)
+        # Of nested items too it shows the length: they may nest deeper than recursion goes, as they did for `repr`.
         if len(items) > _MAX_ITEMS or any(isinstance(item, tuple | list | dict) for item in items):
             return f"<{name} of {len(items)}>"
         return f"{name}({', '.join(map(as_text, items))})"
@@ -248,7 +252,7 @@ def as_text(value: Any) -> str:
 
 
 def closest(name: str, names: Iterable[str]) -> list[str]:
-    """The likeliest right spelling of a name, as a list of one; else empty.
+    """The likeliest spelling of a name, as a list of one; empty if no name is close.
 
     >>> closest("atomicAdd", ["atomic_add"]), closest("opt", ["options"]), closest("lsat", ["last"])
     (['atomic_add'], ['options'], ['last'])
@@ -257,32 +261,33 @@ def closest(name: str, names: Iterable[str]) -> list[str]:
     """
     import difflib  # here: a program without mistakes does not need it
 
-    near = difflib.get_close_matches(name, list(names), n=3, cutoff=_SAME_LETTERS)
+    # Three: `_misspelt` may refuse the name whose letters are closest, and take the next one.
+    near = difflib.get_close_matches(name, list(names), n=3, cutoff=_MIN_RATIO)
     return [other for other in near if _misspelt(name, other, difflib.SequenceMatcher(None, other, name).ratio())][:1]
 
 
-_SAME_LETTERS = 0.6  # share of equal letters below which names are not compared further, as in difflib
-_MISSPELT = 0.77  # least share of equal letters: it is 0.8 if one letter of five is wrong, 0.75 if one of four is
+_MIN_RATIO = 0.6  # difflib's ratio of equal letters from which `_misspelt` is asked: difflib's default
+_MIN_RATIO_MISSPELT = 0.77  # the ratio is 0.8 if one letter of five is wrong, 0.75 if one of four is
 
 
 def _misspelt(name: str, other: str, share: float) -> bool:
-    if len(name) >= 3 and other.startswith(name):
+    if len(name) >= 3 and other.startswith(name):  # one or two letters begin too many names
         return True
     if sorted(name) == sorted(other):
         return True
     same_begin = name[:1].lower() == other[:1].lower()
     if same_begin and len(name) == len(other) >= 3 and sum(a != b for a, b in zip(name, other, strict=True)) == 1:
         return True
-    same_begin = same_begin or other.endswith(name) or name.endswith(other)
-    return share >= _MISSPELT and same_begin
+    same_edge = same_begin or other.endswith(name) or name.endswith(other)
+    return share >= _MIN_RATIO_MISSPELT and same_edge
 
 
 def without_traceback(error: BaseException) -> BaseException:
     """Copy an error without its traceback, to be kept and raised later.
 
-    A traceback holds frames, and frames hold tensors. The error's causes, the members of a group, and errors among the
-    arguments are copied as well. The context (`__context__`) is dropped. In place of an error that cannot be copied
-    stands a `DependencyError` with its class and message.
+    A traceback holds frames, and frames hold tensors. The error's causes, the members of a group, and errors in the
+    arguments and attributes are copied as well, also those in lists, tuples and dicts. The context (`__context__`) is
+    dropped. A `DependencyError` with the class and the message stands in for an error that cannot be copied.
 
     >>> without_traceback(DriverError(700, "CUDA_ERROR_ILLEGAL_ADDRESS", "in a copy")).code
     700
@@ -291,33 +296,57 @@ def without_traceback(error: BaseException) -> BaseException:
     originals: list[BaseException] = []
     copy = _copy_of(error, copies, originals)
     for original in originals:  # it grows meanwhile; no recursion, since chains of causes may be long
-        cause, linked = original.__cause__, copies[id(original)]
-        linked.__cause__ = None if cause is None else _copy_of(cause, copies, originals)  # suppresses the context too
-        if type(linked) is type(original):
-            linked.args = tuple(_copy_argument(argument, copies, originals) for argument in original.args)
+        cause, duplicate = original.__cause__, copies[id(original)]
+        duplicate.__cause__ = (
+            None if cause is None else _copy_of(cause, copies, originals)
+        )  # suppresses the context too
+        if type(duplicate) is not type(original):
+            continue  # a `DependencyError` in its place, whose argument is its message
+        duplicate.args = tuple(_without_errors(argument, copies, originals) for argument in original.args)
+        for name, value in original.__dict__.items():
+            new = _without_errors(value, copies, originals)
+            if new is not value:
+                duplicate.__dict__[name] = new
     return copy
 
 
 def _copy_of(error: BaseException, copies: dict[int, BaseException], originals: list[BaseException]) -> BaseException:
-    """The copy of an error. Of a new copy, the error is appended to `originals`."""
-    copy = copies.get(id(error))
-    if copy is None:
-        is_group = issubclass(type(error), BaseExceptionGroup)
+    """The copy of an error, made at the first call.
+
+    The first call also appends the error to `originals`, behind the members of a group.
+    """
+    unfinished: list[Any] = [error]  # no recursion, since groups may nest deeply
+    while unfinished:
+        last = unfinished[-1]
+        is_group = issubclass(type(last), BaseExceptionGroup)
+        members: Sequence[BaseException] = last.exceptions if is_group else ()
         # Members are copied first: a group cannot be given them later.
-        members = [_copy_of(member, copies, originals) for member in cast("Any", error).exceptions] if is_group else []
-        copy = copies[id(error)] = _bare_copy(error, members)
-        originals.append(error)
-    return copy
+        missing = [] if id(last) in copies else [member for member in members if id(member) not in copies]
+        if missing:
+            unfinished += missing
+            continue
+        unfinished.pop()
+        if id(last) not in copies:
+            copies[id(last)] = _bare_copy(last, [copies[id(member)] for member in members])
+            originals.append(last)
+    return copies[id(error)]
 
 
-def _copy_argument(argument: Any, copies: dict[int, BaseException], originals: list[BaseException]) -> Any:
-    """An argument of an error, without the tracebacks of errors in it."""
-    if isinstance(argument, BaseException):
-        return _copy_of(argument, copies, originals)
-    if type(argument) in (list, tuple) and any(isinstance(item, BaseException) for item in argument):
-        errors = (_copy_of(item, copies, originals) if isinstance(item, BaseException) else item for item in argument)
-        return type(argument)(errors)
-    return argument
+def _without_errors(
+    value: Any, copies: dict[int, BaseException], originals: list[BaseException], depth: int = _MAX_NESTING
+) -> Any:
+    """An argument or attribute with copies of the errors in it; itself if it holds none."""
+    if isinstance(value, BaseException):
+        return _copy_of(value, copies, originals)
+    if type(value) not in (list, tuple, dict) or not depth:
+        return value
+    container: Any = value
+    mapping = type(value) is dict
+    items: list[Any] = [*(container.values() if mapping else container)]
+    new = [_without_errors(item, copies, originals, depth - 1) for item in items]
+    if all(map(operator.is_, items, new)):
+        return container
+    return dict(zip(container, new, strict=True)) if mapping else type(container)(new)
 
 
 def _bare_copy(error: BaseException, members: list[BaseException]) -> BaseException:

@@ -82,7 +82,7 @@ class Enqueued(Generic[T]):
         return True
 
     def take_over(self) -> Run[T]:
-        """Make a run that follows the operation. Its `wait` raises a failure."""
+        """Make a run that follows the operation to its end, and raises its failure."""
         return take_over(
             self._op, self._stream, end=self.event, sequence=self._sequence, handles=self.handles, leases=self._leases
         )

@@ -291,7 +291,7 @@ def unify(frame: Frame, values: list[Any], what: str, dtype: DTypeLike | None = 
 
 
 def widened(frame: Frame, values: list[Any]) -> list[Any]:
-    """The operands, with i32 tiles converted to i64 beside a plain i64 number.
+    """The operands, with i32 tiles converted to i64 beside a plain number of i64.
 
     All other tiles must be i32. The operation is exact then, as in Python. `narrowed` makes its result an i32 again.
     """
@@ -303,7 +303,7 @@ def widened(frame: Frame, values: list[Any]) -> list[Any]:
 
 
 def narrowed(frame: Frame, result: Value, *operands: Any) -> Value:
-    """The result for `widened` operands: an i32 again if they were converted."""
+    """The result on `widened` operands: an i32 again if they were converted."""
     strong = [each for each in operands if not is_weak(frame, each)]
     was_widened = strong and result.tile.dtype is i64 and all(each.tile.dtype is i32 for each in strong)
     return frame.emit(Convert(x=result, dtype=i32)) if was_widened else result
@@ -435,7 +435,7 @@ def _fold(frame: Frame, kind: type[ast.AST], *values: Any) -> Any:
 
 
 def _refuse_never_equal(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> None:
-    """Refuse a comparison that would be false whatever elements or names are."""
+    """Refuse a comparison that would be false whatever the elements, or names, are."""
     if wrong := elsewhere.compared_with_dtype(left, right):
         message = f"{SPELLING[kind]}: a dtype never equals {describe(wrong[0])}"
         frame.type_error(message, remedy=f"Compare it with {wrong[1]}.")
@@ -518,7 +518,10 @@ def _compare_items(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> 
 
 
 def _equal(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
-    """Whether two items are equal by Python's rules: a bool, or a bool scalar."""
+    """Whether two items are equal by Python's rules: a bool, or a bool scalar.
+
+    `kind` is the comparison that asks, for errors.
+    """
     left, right = plain(left), plain(right)
     for x, y in ((left, right), (right, left)):
         if own := own_equality(frame, x, y):
@@ -553,7 +556,7 @@ def _equal(frame: Frame, kind: type[ast.AST], left: Any, right: Any) -> Any:
 
 
 def _any_of(frame: Frame, flags: Iterable[Any]) -> Any:
-    """Whether any flag is true; flags behind a constant True are not computed."""
+    """Whether any flag is true. Flags behind a constant True are not computed."""
     result: Any = False
     for flag in flags:
         if not is_tile(flag):

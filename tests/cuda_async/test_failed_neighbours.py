@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import time
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from cuda_async import (
@@ -21,7 +23,7 @@ from cuda_async import (
     Use,
     value,
 )
-from cuda_async.errors import without_traceback
+from cuda_async.errors import as_text, without_traceback
 from cuda_async.testing import SimDriver, wait_all_idle
 from tests.cuda_async.work import Affine, CopyTo, Read, allocate, launch_affine, words
 
@@ -276,6 +278,96 @@ def raised(error: BaseException) -> BaseException:
         raise error
     except BaseException as caught:
         return caught
+
+
+class Bearing(Exception):
+    """An error with another object as an attribute."""
+
+    def __init__(self, inner: object) -> None:
+        super().__init__("bearing")
+        self.inner = inner
+
+
+class Passing(Bearing):
+    """The same, and the object is an argument as well."""
+
+    def __init__(self, inner: object) -> None:
+        super().__init__(inner)
+        self.args = (inner,)
+
+
+def caused(cause: BaseException) -> BaseException:
+    error = ValueError("caused")
+    error.__cause__ = cause
+    return error
+
+
+PLACES: dict[str, Callable[[BaseException], BaseException]] = {
+    "argument": KeyError,
+    "list": lambda inner: KeyError([1, inner]),
+    "tuple": lambda inner: KeyError((inner, 1)),
+    "dict": lambda inner: KeyError({"a": inner}),
+    "nested": lambda inner: KeyError(({"a": [inner]}, 2)),
+    "attribute": Bearing,
+    "attribute, list": lambda inner: Bearing([inner]),
+    "attribute, dict": lambda inner: Bearing({1: inner}),
+    "argument and attribute": Passing,
+    "cause": caused,
+    "attribute of a cause": lambda inner: caused(Bearing(inner)),
+    "cause of an attribute": lambda inner: Bearing(caused(inner)),
+    "member": lambda inner: ExceptionGroup("group", [cast("Exception", inner), KeyError(1)]),
+    "attribute of a member": lambda inner: ExceptionGroup("group", [Bearing(inner)]),
+}
+"""Places where an error may hold another one."""
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_copy_holds_no_frame_wherever_an_error_is(place: str) -> None:
+    def fail() -> tuple[BaseException, weakref.ref[Any]]:
+        local = np.empty(1)  # of the frame in the inner error's traceback
+        return raised(PLACES[place](raised(ValueError("inner")))), weakref.ref(local)
+
+    error, local = fail()
+    copy = without_traceback(error)
+    assert local() is not None  # the original holds it
+    assert type(copy) is type(error)
+    assert str(copy) == str(error)
+    del error
+    gc.collect()
+    assert local() is None
+    assert copy.__traceback__ is None
+
+
+def test_an_error_in_two_places_is_copied_once() -> None:
+    copy = without_traceback(Passing(raised(ValueError("inner"))))
+    assert isinstance(copy, Passing)
+    assert copy.inner is copy.args[0]
+
+
+def test_a_list_that_holds_itself_and_an_error_is_copied() -> None:
+    items: list[object] = [raised(ValueError("inner"))]
+    items += [items, items]
+    copy = without_traceback(KeyError(items))
+    assert copy.args[0][0].__traceback__ is None
+
+
+def test_groups_that_nest_deeply_are_copied() -> None:
+    error: Any = ValueError("innermost")
+    for _ in range(5000):
+        error = ExceptionGroup("group", [error])
+    copy: Any = without_traceback(raised(error))
+    for _ in range(5000):
+        (copy,) = copy.exceptions
+    assert str(copy) == "innermost"
+
+
+def test_an_integer_whose_repr_fails_is_named_by_its_class() -> None:
+    class Odd(int):
+        def __repr__(self) -> str:
+            raise LookupError("no")
+
+    assert as_text(Odd(5)) == "<Odd>"
+    assert as_text(10**5000) == "<int of 16610 bits>"
 
 
 def test_causes_in_a_cycle_are_copied_as_a_cycle() -> None:
