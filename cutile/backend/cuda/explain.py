@@ -61,7 +61,6 @@ REMEDIES = {
     Lack.CONTIGUOUS_AXIS: "Pass a tensor with a stride of 1",
     Lack.DTYPES: "Use operands of f16, bf16, tf32 or 8 bits",
     Lack.K_MAJOR: "Store that operand with K contiguous",
-    Lack.LOADS_BY_TMA: "TMA loads rows at multiples of 16 bytes: pad the tensor's rows",
     Lack.LOADS_IN_LOOP: "Load operands in the loop, and compute on the product instead",
     Lack.NO_ADDRESSES: "Use partitions in place of pointers",
     Lack.NO_ASSERTIONS: "Make the index provable, or state it in preconditions",

@@ -118,7 +118,6 @@ class Lack(enum.Enum):
     CONTIGUOUS_AXIS = "an axis with a stride of 1"
     DTYPES = "operands of dtypes that an instruction has"
     K_MAJOR = "an operand that is contiguous along K"
-    LOADS_BY_TMA = "a left operand that TMA loads"
     LOADS_IN_LOOP = "operands that are loaded in the loop"
     NO_ADDRESSES = "stores to partitions alone"
     NO_ASSERTIONS = "indices that need no assertion"

@@ -105,7 +105,7 @@ def test_parts_of_transposed_sums_are_rows_of_the_result() -> None:
     ("reason", "change"),
     [
         ("the sums do not begin as zeros", ("constant(0,", "constant(1,")),
-        ("it asserts, stores at any place, or has an order of its tile blocks", ("range(n)", "range(i + 1)")),
+        ("tile blocks have loops of different lengths", ("range(n)", "range(i + 1)")),
         ("the loop carries more than the sums", ("left, right, acc)", "left, right, acc) * 2.0")),
         ("the products are not all in one loop", ("    z.store", "    acc = ct.mma(left0, left0, acc)\n    z.store")),
     ],

@@ -88,7 +88,7 @@ def test_tiles_that_begin_at_any_row_are_pipelined() -> None:
 
 
 def test_padding_that_tma_has_not_is_refused() -> None:
-    with pytest.raises(Refused, match="the left operand is loaded by threads"):
+    with pytest.raises(Refused, match="the left operand's padding is not zero"):
         plan(Kernel(windows(", padding=ct.padding.NEG_INF")), architecture("sm_90a"), CompileOptions())
 
 

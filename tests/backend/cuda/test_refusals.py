@@ -64,7 +64,6 @@ SAMPLES: dict[Lack, Lowered] = {
     Lack.CONTIGUOUS_AXIS: of(GEMM, {"x": TensorType(bf16, (None, None), (None, None), 16)}),
     Lack.DTYPES: of(DOUBLES, {"z": mut(128, 128, dtype=f64), "x": tensor(2, f64), "y": tensor(2, f64)}),
     Lack.K_MAJOR: of(BYTES, {"x": column_major(i8), "y": tensor(2, i8), "z": mut(128, 256, dtype=i32)}),
-    Lack.LOADS_BY_TMA: of(GEMM, {"x": tensor(2, bf16, 8)}),
     Lack.LOADS_IN_LOOP: of(GEMM.replace("mma(a", "mma(a + a")),
     Lack.NO_ADDRESSES: lambda: lowered(written(AT_ADDRESS, types(p=scalar(u64)), unsafe=True)),
     Lack.NO_ASSERTIONS: of(GEMM.replace("    acc", "    assert n < 7\n    acc", 1), num_worker_warps=4),

@@ -1,10 +1,14 @@
-"""Memory: stores, layouts, barriers, assertions, copies by `cp.async` and by TMA.
+"""Memory: stores, layouts, barriers, assertions, copies; arithmetic of rows.
 
-All threads of a block take part, except in copies by the tensor memory accelerator (TMA), which one thread begins.
+Copies are by `cp.async` and by the tensor memory accelerator (TMA). `rows.py` makes the arithmetic of rows.
+
+All threads that hold tiles take part: those of the thread block, or the consumers of a warp-specialised kernel. There
+are three exceptions. One thread begins a load by TMA, each warp stores its own rows by TMA, and one thread reports a
+failed assertion.
 
 A copy by `cp.async` goes to stage `iteration % stages` of a place in shared memory. The attribute `stage` describes the
 place: its first byte, its number of stages, and the bytes from stage to stage. The first byte is counted from the
-loop's reservation (the attribute `offset`).
+loop's reservation, whose place the lowering sets (the attribute `offset`).
 """
 
 from cutile.backend.cuda.ops.pipeline import A_BUFFER, A_PIPELINE, PLACE, SCRATCH
@@ -59,10 +63,12 @@ __all__ = (
 )
 
 
+# It writes no memory. By its effect no pass merges it with an equal one, or moves it.
 class Again(Op, name="cuda.again", effect=Effect.WRITE):
-    """The same tile, which the compiler takes for another one.
+    """The same tile behind an optimisation barrier: rematerialisation.
 
-    Values that depend on it are then computed anew, and occupy no registers until then.
+    Values that depend on it are computed anew, and occupy no registers until then. An `OptimizationBarrier` hides a
+    value from LLVM alone; this barrier hides it from ptxas, too.
     """
 
     x: Value = operand(ANY_TILE)
@@ -77,7 +83,7 @@ class RowQuotient(Op, name="cuda.row_quotient"):
     """`x / y`, rounded to bf16; the elements of a row have the same divisor.
 
     Attributes:
-        packs: whether the architecture adds two u16 in one word.
+        packs: whether the architecture has an addition of two u16 in one word, which the division then uses.
     """
 
     x: Value = operand(ANY_TILE)
@@ -91,7 +97,11 @@ class RowQuotient(Op, name="cuda.row_quotient"):
 
 
 class NegativeExp(Op, name="cuda.negative_exp"):
-    """`e ** -x`, fast if every element is 0 or more and every result a normal number."""
+    """`e ** -x`.
+
+    It is computed fast for groups of elements that are all 0 or more, with results that are normal numbers. Libdevice
+    computes the other groups.
+    """
 
     x: Value = operand(ANY_TILE)
     intrinsic = Intrinsic("math.negative_exp", ("count",))
@@ -118,10 +128,10 @@ class ProductHalf(Op, name="cuda.product_half"):
 
 
 class RowExp(Op, name="cuda.row_exp"):
-    """`e ** x` over a power of 2, of f16 or bf16 `x` not above `m`.
+    """`e ** x / 2 ** M`, of f16 or bf16 `x` not above `m`.
 
-    The power depends on `m` alone, and is mostly 1 (`intrinsics/math.py`, `row_exp_unit`). It is fast if all results
-    are normal numbers.
+    `M` depends on `m` alone, and is mostly 0 (`intrinsics/math.py`, `row_exp_unit`). Groups of elements whose results
+    are all normal numbers are computed fast, others by libdevice.
     """
 
     x: Value = operand(ANY_TILE)
@@ -158,9 +168,9 @@ class RowExpUnit(Op, name="cuda.row_exp_unit"):
 
 
 class Compact(Op, name="cuda.compact", effect=Effect.WRITE):
-    """Put the elements of a tile whose mask holds side by side in shared memory.
+    """Store a tile's selected elements side by side in shared memory.
 
-    Behind the room for the whole tile lie counts, and behind these the number of the elements
+    Behind the room for the whole tile lie the counts of selected elements, and behind these their sum
     (`intrinsics/compaction.py`).
     """
 
@@ -175,7 +185,7 @@ class StoreCompacted(Op, name="cuda.store_compacted", effect=Effect.WRITE):
     """Write the elements that a `Compact` has put side by side.
 
     The first goes to index `first` of the array at `base`. Indices below 0, or from `limit` on, are dropped. `extent`
-    is the size of the tile that was compacted.
+    is the number of elements of the tile that was compacted.
     """
 
     base: Value = operand(SCALAR_INT)
@@ -202,8 +212,8 @@ class Store(Op, name="cuda.store", effect=Effect.WRITE):
 class AddTile(Op, name="cuda.add_tile", effect=Effect.WRITE):
     """Add a tile to the elements at a tile index, each atomically.
 
-    Elements past the edges are dropped. Other thread blocks may add to the same elements. Nobody reads them during the
-    launch.
+    Elements past the edges are dropped. Other thread blocks may add to the same elements. Nothing else in the kernel
+    accesses the tensor (`pipeline/updates.py`).
     """
 
     x: Value = operand(ANY_MUT)
@@ -237,7 +247,10 @@ class StoreSubtile(Op, name="cuda.store_subtile", effect=Effect.WRITE):
 
 
 class Barrier(Op, name="cuda.barrier", effect=Effect.WRITE):
-    """All threads of the block arrive, and see each other's stores."""
+    """A barrier of all threads that hold tiles: they see each other's stores.
+
+    In a warp-specialised kernel these are the consumers.
+    """
 
     intrinsic = Intrinsic("shape.synchronize")
 
@@ -248,8 +261,8 @@ class Barrier(Op, name="cuda.barrier", effect=Effect.WRITE):
 class ConvertLayout(Op, name="cuda.convert_layout"):
     """The same tile in another layout.
 
-    The attribute `how` names the way: by other names for registers ("take"), by shuffles among four lanes ("exchange"),
-    or through shared memory, element by element ("move") or in wide accesses ("swizzle").
+    The lowering sets the attribute `how`, the way: by other names for registers ("take"), by shuffles among four lanes
+    ("exchange"), or through shared memory, element by element ("move") or in wide accesses ("swizzle").
     """
 
     x: Value = operand(ANY_TILE)
@@ -270,8 +283,8 @@ class FailUnless(Op, name="cuda.fail_unless", effect=Effect.WRITE):
         where: the kernel, the file, the line and its text.
         site: the assertion's number in the kernel.
         thread: that writes the report.
-        leaves: the thread block ends, with all its threads. Else a flag in shared memory is set, which is the last of
-            `rest`. All threads go on, so that none waits for one that has left.
+        leaves: whether the thread block ends, with all its threads. If not, `thread` sets a flag in shared memory, the
+            last of `rest`. All threads then go on, so that none waits for one that has left.
     """
 
     condition: Value = operand(SCALAR_BOOL)
@@ -296,10 +309,12 @@ class FailUnless(Op, name="cuda.fail_unless", effect=Effect.WRITE):
         return ()
 
 
+# It writes no memory. By its effect no pass moves it ahead of the wait before it, or merges it with an earlier read.
 class Failed(Op, name="cuda.failed", effect=Effect.WRITE):
     """Whether an assertion of this thread block has failed, by `flag`.
 
-    It covers the assertions that the producer has tested ahead of the arrivals for which this warp has waited.
+    A warp has to wait for the producer first. The flag then covers the assertions that the producer tested ahead of its
+    arrival at the barrier of that wait.
     """
 
     intrinsic = Intrinsic("debug.has_failed", facts=("flag",))
@@ -321,7 +336,7 @@ class StageTile(Op, name="cuda.stage_tile", effect=Effect.WRITE):
         iteration: its stage is the one to which the tile goes.
         shape: of the tile.
         strides: the element at coordinates `c` lies `sum(c * strides)` elements into the stage.
-        stage: the place.
+        stage: the place, with all its stages.
         held: the tile is a row that stays for the whole kernel; each of its slices has a stage of its own.
         copies: number of bulk copies of equal size that bring a held row; 0 for copies by `cp.async`.
     """
@@ -353,7 +368,7 @@ class StageCommit(Op, name="cuda.stage_commit", effect=Effect.WRITE):
 class StageWait(Op, name="cuda.stage_wait", effect=Effect.WRITE):
     """Wait until at most `pending` groups of this thread's copies are under way.
 
-    `meet`: a barrier follows, so that all threads see all threads' copies.
+    `meet`: whether a barrier follows, so that all threads see all threads' copies.
     """
 
     intrinsic = Intrinsic("stage.wait", facts=("pending",), stem="wait_{pending}")
@@ -370,7 +385,8 @@ class SliceWait(Op, name="cuda.slice_wait", effect=Effect.WRITE):
     Attributes:
         part: the number of the slice.
         later: for copies by `cp.async`: for each slice, the number of groups that are begun behind the slice's group.
-        bulk: bulk copies bring the row. Then the attribute `counter` says where the barriers of the slices are.
+        bulk: whether bulk copies bring the row. The lowering then sets the attribute `counter`, the place of the
+            slices' barriers.
     """
 
     part: Value = operand(SCALAR_INT)
@@ -402,7 +418,10 @@ class StageRead(Op, name="cuda.stage_read", effect=Effect.READ):
 
 
 class PadEdges(Op, name="cuda.pad_edges"):
-    """A tile of `x` with `padding` past the tensor's edges, as `load_view` pads it."""
+    """The tile `value`, with `padding` past the edges of the tensor `x`.
+
+    It was loaded from `x` at `index`, with zeros past the edges. `steps` and `limited` are those of its `load_view`.
+    """
 
     value: Value = operand(ANY_TILE)
     x: Value = operand(ANY_TENSOR)
@@ -439,9 +458,9 @@ class StagedMma(Op, name="cuda.staged_mma", effect=Effect.READ):
     Attributes:
         acc: the sums.
         iteration: its stages have the operands.
-        dtype, other: of the left and of the right operand.
+        dtype, other: the dtypes of the left and of the right operand.
         depth: elements along K.
-        swaps: whether each operand lies transposed.
+        swaps: whether the left, and whether the right operand lies transposed.
         left, right: the operands' places.
         rounds: the operands are f32, to be rounded to tf32.
     """
@@ -461,7 +480,7 @@ class StagedMma(Op, name="cuda.staged_mma", effect=Effect.READ):
 
 
 class TmaPrefetch(Op, name="cuda.tma_prefetch", effect=Effect.WRITE):
-    """Bring a tensor's descriptor into TMA's cache, ahead of the first copy."""
+    """Bring a tensor map into TMA's cache, ahead of the first copy."""
 
     intrinsic = Intrinsic("tma.prefetch", call=("map",))
     x: Value = operand(ANY_TENSOR)
@@ -478,7 +497,7 @@ class TmaLoad(Op, name="cuda.tma_load", effect=Effect.WRITE):
     panels, one after the other, each as wide as the swizzle along the contiguous `axis`. One copy loads one panel.
 
     Attributes:
-        map: the parameter that has the tensor's descriptor.
+        map: the parameter that has the tensor map.
         axis: the contiguous one.
         cluster: blocks that share the tile. Each loads a part for all of them: some panels, or some rows of each.
         steps: elements from tile to tile along each axis, if tiles do not lie side by side.
@@ -508,14 +527,16 @@ class TmaStore(Op, name="cuda.tma_store", effect=Effect.WRITE):
 
     Elements past the edges are dropped. Each warp writes its own rows to shared memory, `span` columns at a time, and
     TMA stores them. A warp's `buffers` places in `through` take turns: the warp waits only before it writes to a place
-    again.
+    again. The lowering sets `span` and `buffers`. It also sets `piece`, the number of the first `span` columns within
+    the tile, `first`, the number of their place, and `begins`: whether the warp waits for all places first.
 
     Attributes:
-        map: the parameter that has the tensor's descriptor.
+        map: the parameter that has the tensor map.
         packed: the value is words of two elements each.
-        dropped: a tile whose first index is below zero is not stored.
+        dropped: whether to store nothing if the first index is below zero.
         shape: the tile's shape in the tensor, if the value's rows are several axes there.
-        transposed: a warp has 16 columns, of which `span` rows at a time are stored.
+        transposed: whether the value is a transposed accumulator. A warp then has 16 of its columns, and stores `span`
+            rows of them at a time.
         adds: the elements, f32, are added to the tensor's elements, each atomically.
         part: for an addition in two operations: "write" writes to shared memory, "begin" is the fence and TMA's
             addition. Empty for one operation.
@@ -540,7 +561,8 @@ class TmaStore(Op, name="cuda.tma_store", effect=Effect.WRITE):
 class TmaStoreWait(Op, name="cuda.tma_store_wait", effect=Effect.WRITE):
     """Wait until TMA has read all places from which it stores.
 
-    A block that ended earlier would give up its shared memory while TMA reads it.
+    A block that ended earlier would give up its shared memory while TMA reads it. The writes to global memory need no
+    wait: they are complete at the kernel's end.
     """
 
     intrinsic = Intrinsic("tma.store_wait")
@@ -549,10 +571,11 @@ class TmaStoreWait(Op, name="cuda.tma_store_wait", effect=Effect.WRITE):
         return ()
 
 
+# It writes no memory. By its effect no pass merges it with an equal one: the registers are its own.
 class PackPairs(Op, name="cuda.pack_pairs", effect=Effect.WRITE):
     """A tile of 16-bit elements, two to a word, in registers of its own.
 
-    For a result whose store is delayed (`pipeline/epilogue.py`).
+    It is a computed left operand (`pipeline/products.py`), or a result whose store is delayed (`pipeline/epilogue.py`).
     """
 
     intrinsic = Intrinsic("tma.pack_pairs", facts=("dtype", "count"), stem="pack")

@@ -1,4 +1,4 @@
-"""The rules for plans of any products in any loops, by specialised warps.
+"""The rules for warp-specialised plans of any number of products and loops.
 
 The requirements stand in the order of their tests. The lowered IR keeps the text of the first that does not hold.
 """
@@ -12,7 +12,7 @@ from cutile.backend.cuda.pipeline.accumulators import among_three
 from cutile.backend.cuda.pipeline.epilogue import tma_stores_of
 from cutile.backend.cuda.pipeline.instructions import MAX_PROMOTE_DEPTH, Instructions, instructions_of
 from cutile.backend.cuda.pipeline.kernel import Kernel
-from cutile.backend.cuda.pipeline.operand import Operand, operand_of
+from cutile.backend.cuda.pipeline.operand import Operand, is_loaded, operand_of
 from cutile.backend.cuda.pipeline.plan import Dot, Plan, Written
 from cutile.backend.cuda.pipeline.reads import Reads, anchors_of, reads_of
 from cutile.backend.cuda.pipeline.schedule import Cooperative, Order, Schedule, Tiles, order_of
@@ -39,13 +39,15 @@ GROUP_ROWS_LONGEST_FIRST = 32
 long tile blocks follow short ones. With 128 heads of causal attention, 32 are 1.01 to 1.10 times as fast as 12
 (`docs/benchmarks/loops`)."""
 MAX_SUMS_AND_OPERANDS = {1: 176, 2: 208, 3: 128}
-"""Registers of a consumer thread that accumulators and left operands may fill, by warpgroups. The rest is for
-addresses, and for the values that are computed from accumulators."""
-BYTE_BITS = 8
-"""Bits of an element. A lane has four columns side by side of a left operand of such elements, and two columns of an
-accumulator (PTX ISA, "Register Fragments")."""
+"""Registers of a consumer thread that accumulators and left operands may fill, by the number of consumer warpgroups.
+The rest of its 255, 232 or 160 registers (`plan.REGISTERS`) is for addresses, and for the values that are computed from
+accumulators."""
+QUAD_BITS = 8
+"""Bits of an element of which a lane has four columns side by side in a left operand. Of an accumulator it has two (PTX
+ISA, "Register Fragments")."""
 MAX_SUMS_OF_ONE_MMA = {1: 128, 2: 128, 3: 96}
-"""Accumulator registers of one product, by warpgroups. With three, ptxas counts 128 registers for each of 512 threads,
+"""Accumulator registers of one product, by the number of consumer warpgroups. The widest `wgmma`, of 64 x 256 sums of
+f32, has 128 in each of its 128 threads. With three warpgroups, ptxas counts 128 registers for each of 512 threads,
 whatever `setmaxnreg` adds: it refuses an instruction with 104 accumulator registers ("Insufficient registers",
 C7602)."""
 
@@ -66,15 +68,15 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     blocks = list(dict.fromkeys(kernel.home.values()))
     _interleave(kernel, dots, warpgroups)
     _reuse_dead_accumulators(kernel, dots)
-    roomy = [block for block in blocks if _held(block, dots, warpgroups) <= MAX_SUMS_AND_OPERANDS[warpgroups]]
-    by_threads = reads_of(kernel, dots, roomy)
+    with_room = [block for block in blocks if _held(block, dots, warpgroups) <= MAX_SUMS_AND_OPERANDS[warpgroups]]
+    by_threads = reads_of(kernel, dots, with_room)
     for load, operand in by_threads.operands.items():
         name = load.operands[0].name
         require(not operand.rounded, f"threads read tiles of {name}, which TMA rounds to tf32 for products alone")
     anchors = anchors_of(kernel, dots, by_threads, warpgroups)
     layouts = _require_layouts(kernel, dots.values(), by_threads, anchors, warpgroups)
-    # Where thread blocks share a multiprocessor there is no register reallocation: the producer's threads have as many
-    # registers as the consumers'.
+    # Thread blocks that share a multiprocessor reallocate no registers (`Plan.registers`): the producer's threads have
+    # as many as the consumers'.
     occupancy = options.occupancy or 1
     equal_share = registers(arch, WARPGROUP * (warpgroups + 1), occupancy) - SPARE_REGISTERS
     room = equal_share if occupancy > 1 else MAX_SUMS_AND_OPERANDS[warpgroups]
@@ -82,13 +84,14 @@ def plan(kernel: Kernel, arch: Architecture, options: CompileOptions) -> Plan:
     drafted = drafted_plan(kernel, dots, by_threads, warpgroups, options, None)
     order = order_of(drafted.slice.nests, kernel.definitions)
     # In a group of the rasterisation, rows vary fastest. So the axis along which loops grow is that of the columns: the
-    # longest tile blocks then come first.
+    # longest tile blocks then come first. Loops that grow along another axis, or along several, leave axis 0 the rows.
     rows, columns = (1, 0) if order.backwards == (0,) else (0, 1)
     group_rows = GROUP_ROWS_LONGEST_FIRST if order.backwards else GROUP_ROWS
     tiles = Tiles(rows=rows, columns=columns, grouped=group_rows, order=order)
     loop = summing_loop(kernel, drafted.slice.nests)
-    if isinstance(loop, For) and (kernel.guards or kernel.stores_views or order != Order()):
-        loop = "it asserts, stores at any place, or has an order of its tile blocks"
+    if isinstance(loop, For):
+        why = "the kernel asserts" if kernel.guards else "a store's index is computed" if kernel.stores_views else ""
+        loop = why or (loop if order == Order() else "tile blocks have loops of different lengths")
     if isinstance(loop, str):
         schedule: Schedule = Cooperative(loop)
     else:
@@ -139,7 +142,8 @@ def _warpgroups(all_instructions: Mapping[Mma, Instructions]) -> int:
 def _layout_of(value: Value, warpgroups: int, neighbours: int = 2) -> Layout | None:
     """The layout of an accumulator or left operand; None if it cannot be shared.
 
-    Warpgroups share the rows. Two share the columns of 64 rows, in whole panels of shared memory.
+    Warpgroups share the rows. Two share the columns of 64 rows, in whole panels of shared memory. A half is a power of
+    two, as layouts are, and has no more than the 256 columns of an instruction.
     """
     rows, columns = value.tile.shape
     if rows % (WGMMA_ROWS * warpgroups) == 0:
@@ -160,23 +164,24 @@ def _dot(kernel: Kernel, op: Mma, instructions: Instructions, warpgroups: int) -
     dtype, definitions = op.a.tile.dtype, kernel.definitions
     right = operand_of(op.b, 0, kernel)
     left = written = None
-    across = op.acc.tile.shape[0] % (WGMMA_ROWS * warpgroups) != 0
+    halved = op.acc.tile.shape[0] % (WGMMA_ROWS * warpgroups) != 0
     try:
         left = operand_of(op.a, 1, kernel)
     except Refused:  # TMA cannot load it: only a computed operand remains
-        computed = definitions.get(op.a)
-        fits_registers = (dtype.is_half or dtype.bits == 8) and not isinstance(computed, LoadTile | LoadView)
-        require(fits_registers, "the left operand is loaded by threads", Lack.LOADS_BY_TMA)
+        computed, fits_registers = definitions.get(op.a), dtype.is_half or dtype.bits == QUAD_BITS
+        if isinstance(computed, LoadTile | LoadView) or (is_loaded(op.a, definitions) and not fits_registers):
+            raise
+        require(fits_registers, f"a left operand of {dtype} is computed", Lack.LOADS_IN_LOOP)
         if dtype.is_half and isinstance(computed, Permute) and _from_sums(computed.x, definitions):
             written = _written(computed.x, (computed,))
-        elif dtype.is_half and across and _from_sums(op.a, definitions):
+        elif dtype.is_half and halved and _from_sums(op.a, definitions):
             written = _written(op.a)
-        require(written is not None or not across, "warpgroups have no rows of a left operand in common")
+        require(written is not None or not halved, "warpgroups have no rows of a left operand in common")
     fresh = constant_of(op.acc, definitions) == 0
     # Sums that begin at zero with each product are added up in f32 by the kernel itself. So they need no partial
     # accumulators, which this plan does not have.
-    by_itself = fresh and op.a.tile.shape[1] <= MAX_PROMOTE_DEPTH
-    require(not instructions.promotes or by_itself, f"sums of {dtype} are added up in f32 on the way")
+    adds_in_f32 = fresh and op.a.tile.shape[1] <= MAX_PROMOTE_DEPTH
+    require(not instructions.promotes or adds_in_f32, f"sums of {dtype} are added up in f32 on the way")
     accumulator = _layout_of(op.acc, warpgroups)
     assert accumulator is not None  # `_warpgroups` has required it
     return Dot(op, left, right, accumulator, fresh, written=written)
@@ -185,17 +190,17 @@ def _dot(kernel: Kernel, op: Mma, instructions: Instructions, warpgroups: int) -
 def _interleave(kernel: Kernel, dots: dict[Op, Dot], warpgroups: int) -> None:
     """Give sums that become left operands of 8 bits the layout of such operands.
 
-    Then no element moves between lanes. The right operand's rows, which are the columns of the sums, lie in another
-    order in shared memory for it.
+    Then no element moves between lanes. For that, the even rows of the right operand, which are the columns of the
+    sums, lie ahead of the odd ones in shared memory (`SmemLayout.interleaved`).
     """
     lefts = [dot.op for dot in dots.values() if dot.in_registers]
-    if all(op.a.tile.dtype.bits != BYTE_BITS for op in lefts):
+    if all(op.a.tile.dtype.bits != QUAD_BITS for op in lefts):
         return
     layouts = assign_layouts(kernel.function, round_up(4 * warpgroups), [(op, dots[op].accumulator) for op in dots])
     for op in lefts:
         bits = {other.a.tile.dtype.bits for other in lefts if layouts.agree(other.a, op.a)}
         summed = [dot for dot in dots.values() if layouts.agree(dot.op.result, op.a)]
-        if bits == {BYTE_BITS} and all(_may_interleave(dot.right, kernel) for dot in summed):
+        if bits == {QUAD_BITS} and all(_may_interleave(dot.right, kernel) for dot in summed):
             for dot in summed:
                 right = replace(dot.right, smem_layout=replace(dot.right.smem_layout, interleaved=True))
                 dots[dot.op] = replace(dot, accumulator=_layout_of(dot.op.acc, warpgroups, 4), right=right)
@@ -203,7 +208,10 @@ def _interleave(kernel: Kernel, dots: dict[Op, Dot], warpgroups: int) -> None:
 
 
 def _may_interleave(operand: Operand, kernel: Kernel) -> bool:
-    """Whether a right operand's rows may have another order: nobody else reads them."""
+    """Whether a right operand's rows may be interleaved.
+
+    It is K-major, of one matrix, and nothing but this product reads it.
+    """
     alone = all(len(kernel.users[value]) == 1 for op in (operand.load, *operand.passed) for value in op.results)
     return alone and operand.smem_layout.k_major and operand.merged == 1
 
@@ -211,8 +219,8 @@ def _may_interleave(operand: Operand, kernel: Kernel) -> bool:
 def _reuse_dead_accumulators(kernel: Kernel, dots: dict[Op, Dot]) -> None:
     """Let accumulators that begin at zero take over registers of dead accumulators.
 
-    The accumulator that died last gives its registers. Left to itself, the linker gives each product registers of its
-    own, and spills others.
+    Of several dead accumulators, the one that began last gives its registers. Left to itself, the linker gives each
+    product registers of its own, and spills others.
     """
     sums: dict[Dot, Value] = {}  # by the product that begins an accumulator, its value after further products
     for dot in list(dots.values()):
@@ -257,7 +265,7 @@ def _written(value: Value, passed: tuple[Op, ...] = ()) -> Written:
 
 
 def _require_layouts(
-    kernel: Kernel, dots: Collection[Dot], reads: Reads, anchors: Sequence[tuple[Op, Layout]], warpgroups: int
+    kernel: Kernel, dots: Collection[Dot], by_threads: Reads, anchors: Sequence[tuple[Op, Layout]], warpgroups: int
 ) -> LayoutAssignment:
     """The layouts of all tiles, if products find their operands in them.
 
@@ -275,7 +283,7 @@ def _require_layouts(
     if warpgroups == 3:
         # Loads into shared memory, and the operations between them and products: no thread has their tiles.
         staged = {op for dot in dots for operand in dot.operands for op in (operand.load, *operand.passed)}
-        staged = staged - reads.operands.keys() - reads.kept
+        staged = staged - by_threads.operands.keys() - by_threads.kept
         tiles = [value for op in kernel.order if op not in staged for value in op.results if is_tile(value)]
         require(all(among_three(layouts[value]) for value in tiles), "three warpgroups do not hold every tile alone")
     return layouts
@@ -286,9 +294,9 @@ def _require_room(blocks: Iterable[Block], dots: Mapping[Op, Dot], warpgroups: i
     for block in blocks:
         held = _held(block, dots, warpgroups)
         require(held <= room, would_hold(held, f" and operands, and has room for {room}"))
-        one = max((dots[op].accumulator.registers for op in block.operations if op in dots), default=0)
+        largest = max((dots[op].accumulator.registers for op in block.operations if op in dots), default=0)
         most = MAX_SUMS_OF_ONE_MMA[warpgroups]
-        require(one <= most, would_hold(one, f" of one product, and {most} at most compile"))
+        require(largest <= most, would_hold(largest, f" of one product, and {most} at most compile"))
 
 
 def _held(block: Block, dots: Mapping[Op, Dot], warpgroups: int) -> int:
@@ -302,7 +310,7 @@ def _most_sums(block: Block, dots: Sequence[Dot]) -> int:
     """The most registers of sums, and of tiles from them, that a thread holds at once.
 
     Tiles of fewer than 32 bits are left out. A loop's accumulator is live in the whole body. Any other is live from its
-    product to its last use, or until it is added to a live accumulator.
+    product to its last use. The search for its uses ends at an addition to the accumulator of a loop.
     """
     places = {op: place for place, op in enumerate(block.operations)}
     results = {dot.op.result for dot in dots}

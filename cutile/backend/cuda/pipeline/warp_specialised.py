@@ -1,7 +1,7 @@
 """Lowering to a producer warp and consumer warpgroups, as `plan.py` says.
 
     %query = cuda.buffer() ...   %pipeline = cuda.pipeline(%query)   ...
-    cuda.roles() {groups = 2} {
+    cuda.roles() {warpgroups = 2} {
       if elected: for tile in first..all by step: acquire; load query; for k in a..b: acquire; load key; ...
     } {
       for tile in first..all by step:
@@ -60,23 +60,23 @@ from cutile.ops.view import StoreView
 
 
 class WarpSpecialised(LoweringContext):
-    """The walks of the producer and of the consumers.
+    """The lowering of both roles, one after the other.
 
-    The producer's walk lowers loads and the operations that they need, the consumers' walk all operations.
+    The producer's lowers loads and the operations that they need, the consumers' all operations.
     """
 
-    early = True
+    early = True  # programmatic dependent launch: the kernel ahead may still write what this one reads
 
     def __init__(self, source: Function, plan: Plan, arch: Architecture) -> None:
         whole, parts = _in_subtiles(source, plan)
         function = whole if parts is None else with_operations(whole, [*whole.body.operations, parts])
         super().__init__(function, round_up(4 * plan.warpgroups), arch, _accumulators(function, plan))
         # Not of `function`: its epilogue of parts runs in place of the whole one, and stores nothing a second time.
+        # `aliased`: raw addresses may reach these tensors, too.
         self.shared_tensors = self.find_shared_tensors(whole) | self.aliased
-        self.plan = plan
-        self.warps = 4 * plan.warpgroups
+        self.plan, self.warps = plan, 4 * plan.warpgroups
         self._skipped = plan.skipped
-        self._multiplied = loads_of(operand for dot in plan.dots.values() for operand in dot.operands)
+        self._product_loads = loads_of(operand for dot in plan.dots.values() for operand in dot.operands)
         self.words = in_words(function, plan)
         self.maps = TensorMaps()
         self.pipelines = Pipelines(self)
@@ -92,7 +92,7 @@ class WarpSpecialised(LoweringContext):
 
     def run(self) -> Function:
         """The lowered function."""
-        source, plan, builder, split = self.function, self.plan, self.builder, self.plan.split
+        source, plan, builder, schedule = self.function, self.plan, self.builder, self.plan.split
         divided = f"no: {plan.tiles.schedule.undivided}" if not isinstance(plan.tiles.schedule, SplitK) else ""
         with builder.block(*(self.copy(value) for value in source.parameters)) as body:
             maps = [(operand.load.x, operand.map) for dot in plan.dots.values() for operand in dot.operands]
@@ -107,16 +107,18 @@ class WarpSpecialised(LoweringContext):
                 # Other thread blocks arrive at this one's barriers. They must not do so before these are initialised.
                 builder.add(ops.ClusterStart())
             blocks: list[Block] = []
-            for walk in (self._produce, self._consume):
+            for role in (self._produce, self._consume):
                 with builder.block() as block:
-                    walk()
+                    role()
                     builder.yield_()
                 blocks.append(block)
             builder.add(ops.Roles(*blocks, warpgroups=plan.warpgroups))
             if plan.tiles.cluster > 1:
-                # Others may still load into this thread block's shared memory, or arrive at its barriers.
+                # Others may still load into this thread block's shared memory, or arrive at its barriers. Not so in a
+                # cluster that adds up parts: a thread block ends when it has received all that others send it.
                 builder.add(ops.ClusterEnd())
         lowered = Function(source.name, body, source.source, source.file, "cuda")
+        # Both look at all operations: which fences loops need, then where in shared memory each operation works.
         self.smem.relax((op.body for op in lowered.walk() if isinstance(op, For | While)), ops.Barrier)
         self.smem.place()
         lowered.facts = self.facts(
@@ -124,9 +126,10 @@ class WarpSpecialised(LoweringContext):
             min_blocks=plan.occupancy,
             early="always",
             **({"persistent": 1, "divided": divided} if self.split is None else self.split.facts()),
-            cluster=split.pieces if split is not None and plan.parts else plan.tiles.cluster,
+            cluster=schedule.pieces if schedule is not None and plan.parts else plan.tiles.cluster,
             computing=WARPGROUP * plan.warpgroups,
-            **({"rolled": True} if plan.mainloop is None else {}),
+            **({"rolled": True} if plan.mainloop is None else {}),  # LLVM must not unroll the producer's loops
+            # Thread blocks take tile blocks from a counter in the workspace. The counters are words of 4 bytes.
             **({"workspace": 4 * COUNTERS} if plan.tiles.order.taken else {}),
             **({"speaks": True} if plan.limited else {}),  # a wait that lasts too long prints
             tensor_maps=self.maps.facts(source),
@@ -134,12 +137,17 @@ class WarpSpecialised(LoweringContext):
         return lowered
 
     def _produce(self) -> None:
+        """Lower the producer.
+
+        One elected thread runs all of it, since one thread issues a load by TMA.
+        """
+
         def tile() -> None:
             self.indices.add(self.tiles.number)
             self.run_block(self.function.body)
             self._ask_behind_loop()
 
-        if self.plan.registers[0]:
+        if self.plan.registers[0]:  # 0: as launched
             self.builder.add(ops.SetMaxRegisters(count=self.plan.registers[0], grow=False))
         self.producing, self._nests = True, Nests(self, None)
         elected = self.builder.value(ops.Elected(warpgroups=self.plan.warpgroups))
@@ -165,18 +173,20 @@ class WarpSpecialised(LoweringContext):
         plan, tiles, late = self.plan, self.tiles, self.indices.late
         if plan.pingpong:
             barriers = self.pipelines.more_barriers
-            # The other warpgroup issues all products of its tile block first: each has the tensor cores to itself.
+            # The other warpgroup first issues all products of its tile block, and then arrives (`loops.py`). So one
+            # warpgroup at a time has the tensor cores.
             self.builder.add(ops.OrderBarrierWait(tiles.number, tiles.step, barriers, limited=plan.limited))
         if late is None:
             self.indices.add(tiles.number)
-        elsewhere, parts = {*(late or ()), *self._hoisted}, None if self.split is None else self.split.parts_loop
+        hoisted_or_late = {*(late or ()), *self._hoisted}
+        parts = None if self.split is None else self.split.parts_loop
         operations = [op for op in self.function.body.operations if not op.terminates and op is not parts]
-        epilogue = max(place for place, op in enumerate(operations) if plan.dots.keys() & {op, *inside(op)}) + 1
+        epilogue_begin = max(place for place, op in enumerate(operations) if plan.dots.keys() & {op, *inside(op)}) + 1
         with self._products.block():
-            self.operations([op for op in operations[:epilogue] if op not in elsewhere])
+            self.operations([op for op in operations[:epilogue_begin] if op not in hoisted_or_late])
             self._products.release_all()
             self._ask_behind_loop()
-            self._finish_in_grid([op for op in operations[epilogue:] if op not in elsewhere])
+            self._finish_in_grid([op for op in operations[epilogue_begin:] if op not in hoisted_or_late])
 
     # The epilogue of a tile block.
 
@@ -190,8 +200,9 @@ class WarpSpecialised(LoweringContext):
         if tiles.cluster == 1:
             self._finish_tile(operations)
             return
+        # Ahead of the branch: thread blocks without a tile block wait for their products and release stages, too.
         self._products.settle_all()
-        builder.location = None
+        builder.location = None  # no line of the user's
         count = builder.value(NumTileBlocks(axis=tiles.along))
         exists = builder.value(Lt(x=self.block_ids[tiles.along], y=count))
 
@@ -274,12 +285,11 @@ class WarpSpecialised(LoweringContext):
 
         `keep` leaves its products under way at the end.
         """
-        operations = [op for op in block.operations if not op.terminates]
+        plan, operations = self.plan, [op for op in block.operations if not op.terminates]
         if not self.producing:
             with self._products.block(keep=keep):
                 self.operations(operations)
             return
-        plan = self.plan
         numbers = (plan.slice.needed | plan.guards) - self._hoisted
         # Ahead of a main loop, and in it, assertions come first, with the scalars that they need: a full stage then
         # tells consumers that they were tested.
@@ -296,7 +306,10 @@ class WarpSpecialised(LoweringContext):
         self.operations(sorted(rest, key=lambda op: ahead and op not in plan.slice.needed))
 
     def operation(self, op: Op) -> None:
-        """Lower one operation, as far as the role has to do with it."""
+        """Lower one operation for a role.
+
+        The producer computes no tiles, and consumers test no assertions.
+        """
         if op in self._skipped:
             self._take_stage(op)
         elif not self.producing:
@@ -324,7 +337,8 @@ class WarpSpecialised(LoweringContext):
         elif isinstance(op, ops.ReducePartials) and self.split is not None:
             self.lowered[op.result] = self.split.reduced_part(self.lowered[op.x], self.lowered[op.part])
         else:
-            # A store by TMA reads the matrix ahead of the operations that it `passed`, which are not lowered.
+            # A store by TMA reads the matrix from which its `passed` operations make the stored tile. These are not
+            # lowered.
             through = [self.plan.stores[op].value] if op in self.plan.stores else []
             self._products.settle([*reads(op), *through])
             self._products.enter_region(op)
@@ -350,7 +364,7 @@ class WarpSpecialised(LoweringContext):
     def _lower(self, op: Op) -> None:
         """Lower an operation as for one group of warps.
 
-        Tiles with an accumulator's layout are an exception: they are loaded in wide accesses.
+        Loads of tiles with an accumulator's layout are an exception: their accesses are wide (`Epilogue.vector_load`).
         """
         if isinstance(op, LoadTile | LoadMut):
             self.builder.location = op.location
@@ -366,7 +380,10 @@ class WarpSpecialised(LoweringContext):
         return [self.lowered[value] for value in loop.bounds]
 
     def copy(self, value: Value) -> Value:
-        """A new value as the lowered one: of words, where `in_words` says so."""
+        """The lowered counterpart of a value.
+
+        It is a tile of 32-bit words where `in_words` says so.
+        """
         if value not in self.words:
             return super().copy(value)
         rows, columns = value.tile.shape
@@ -387,8 +404,7 @@ class WarpSpecialised(LoweringContext):
         if not self.producing:
             self._products.name_stage(group)
             return
-        number, pipelines = group.pipeline, self.pipelines
-        counter = pipelines.counters[number]
+        number, pipelines, counter = group.pipeline, self.pipelines, self.pipelines.counters[group.pipeline]
         self.builder.location = group.operands[0].load.location
         pipelines.acquire(number, counter, sum(operand.smem_layout.nbytes for operand in group.operands))
         for operand, buffer in zip(group.operands, pipelines.buffers[number], strict=True):
@@ -397,9 +413,8 @@ class WarpSpecialised(LoweringContext):
 
     def _load_operand(self, operand: Operand, stage: tuple[Value, Value, Value]) -> None:
         """Load an operand into a stage: its buffer, its pipeline and its counter."""
-        load = operand.load
+        load, index = operand.load, tuple(self.lowered[value] for value in operand.index)
         self.builder.location = load.location
-        index = tuple(self.lowered[value] for value in operand.index)
         copy = ops.TmaLoad(
             *(self.lowered[load.x], *stage, index),
             map=self.maps.name(load.x, operand.map),
@@ -414,10 +429,10 @@ class WarpSpecialised(LoweringContext):
     def _shared_along(self, operand: Operand) -> tuple[int, ...] | None:
         """The axes of the grid along which tile blocks load the same tile.
 
-        None if one tile block may load it twice. None also for a product's operand, which has to stay in the L2 cache
-        for other tile blocks.
+        They decide whether the L2 cache is to evict the tile first (`TmaLoad`). None for no hint: one tile block may
+        load the tile twice, or it is a product's operand, which has to stay in the cache for other tile blocks.
         """
-        if operand.load in self._multiplied:
+        if operand.load in self._product_loads:
             return None
         loops = [nest for nest in self.chains.parents[operand.load] if isinstance(nest, For | While)]
         return shared_along(operand.index, loops, self.definitions)
