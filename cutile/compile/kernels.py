@@ -6,6 +6,7 @@ In memory each form is compiled once, however many threads ask for it at the sam
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -17,7 +18,7 @@ from cutile.compile.declared import DEFAULT_DECLARED, Declared, cap_alignment
 from cutile.compile.driver import Compiled, Request, compile_kernel, render
 from cutile.compile.facts import Fact, generics_key
 from cutile.compile.specialize import Specialization, generic_values, specialize
-from cutile.errors import KernelError, hide_own_frames
+from cutile.errors import KernelError, ReentrancyError, hide_own_frames
 from cutile.frontend.signature import Signature, read_signature, refuse_pointers
 from cutile.frontend.source import as_it_is, take_source
 
@@ -43,10 +44,11 @@ class _Entry(Generic[V]):
     Not a `concurrent.futures.Future`: to import that takes longer than to launch a compiled kernel.
     """
 
-    __slots__ = ("_gate", "done", "error", "value")
+    __slots__ = ("_gate", "_maker", "done", "error", "value")
 
     def __init__(self) -> None:
         self._gate = Gate()
+        self._maker = threading.get_ident()
         self.done = False
         self.value: V | None = None
         self.error: BaseException | None = None
@@ -57,8 +59,17 @@ class _Entry(Generic[V]):
         self._gate.open()
 
     def result(self) -> V:
-        """Wait for the value. Raises the error where making it failed."""
+        """Wait for the value. Raises the error where making it failed.
+
+        Raises:
+            ReentrancyError: this thread makes the value, and would wait for itself.
+        """
         if not self.done:
+            if self._maker == threading.get_ident():
+                raise ReentrancyError(
+                    "a kernel was used by a signal's handler, or by a finalizer, amid its own compilation on this "
+                    "thread: run it once before, or have the handler set a flag and run it later"
+                )
             try:
                 self._gate.wait()
             finally:

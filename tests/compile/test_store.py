@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cuda_async import ReentrancyError
 from cutile.backend.interface import CompileOptions, Target
 from cutile.compile.kernels import SingleFlight
 from cutile.compile.key import cache_key
@@ -100,6 +101,19 @@ def test_threads_that_ask_at_once_compile_once() -> None:
         thread.join(10)
     assert results == [42] * 4
     assert len(calls) == 1
+
+
+def test_a_thread_does_not_wait_for_itself() -> None:
+    """A signal's handler may launch the kernel that its thread compiles."""
+    flight: SingleFlight[int] = SingleFlight()
+
+    def make() -> int:
+        with pytest.raises(ReentrancyError, match="amid its own compilation"):
+            flight.get("key", lambda: 7)
+        return 42
+
+    assert flight.get("key", make) == 42
+    assert flight.get("key", lambda: 7) == 42
 
 
 def test_a_failure_is_not_kept() -> None:
