@@ -230,7 +230,7 @@ def outer_frames(error: BaseException) -> TracebackType | None:
 
 
 def as_text(value: Any) -> str:
-    """An object's `repr` for a message, cut at `_MAX_TEXT` characters. It never raises.
+    """An object's `repr` for a message, at most `_MAX_TEXT` long. It never raises.
 
     >>> as_text([1, 2]), as_text(-(10**5000))
     ('[1, 2]', '<negative int of 16610 bits>')
@@ -335,7 +335,7 @@ def _copy_of(error: BaseException, copies: dict[int, BaseException], originals: 
 def _without_errors(
     value: Any, copies: dict[int, BaseException], originals: list[BaseException], depth: int = _MAX_NESTING
 ) -> Any:
-    """An argument or attribute with copies of the errors in it; itself if it holds none."""
+    """An argument or attribute with copies of its errors; itself if it has none."""
     if isinstance(value, BaseException):
         return _copy_of(value, copies, originals)
     if type(value) not in (list, tuple, dict) or not depth:
