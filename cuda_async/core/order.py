@@ -252,7 +252,7 @@ class Replay:
         stream: the stream of the launches.
         last: the sequence number of the last launch.
         valid: whether the next launch may skip `Storage.order` for each operand. It becomes false for good when another
-            stream uses an operand, or has noted a use ahead of which this launch goes (`submission.py`); when an
+            stream uses an operand, or has noted a use ahead of which this launch goes (`settle`); when an
             operation that was to write one fails; or when the graph is closed.
     """
 
