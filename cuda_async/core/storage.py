@@ -81,7 +81,7 @@ class _Allocation(Order):
             self.follow_users()
         stream.driver.free(self.address)
         # Not counted in `sequence`: this thread need not hold the stream's lock. Another one may have noted a use there
-        # with the next number, and would take it for enqueued (`submission.settle`). Nothing follows a free.
+        # with the next number, and would take it for enqueued (`settle` in `order.py`). Nothing follows a free.
 
     def forget(self) -> None:
         """Drop `keep` of borrowed memory, on its stream, behind all streams that used it.
