@@ -41,7 +41,6 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 # Re-exported: a message shows objects and guesses names alike in both packages.
-from cuda_async.errors import ReentrancyError as ReentrancyError
 from cuda_async.errors import as_text as as_text
 from cuda_async.errors import closest as closest
 from cuda_async.errors import hide_own_frames as hide_own_frames

@@ -12,13 +12,14 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from cuda_async.errors import ReentrancyError
 from cuda_async.locks import Gate, new_lock
 from cutile.backend.interface import DEFAULT_OPTIONS, Change, CompileOptions, Executable, Target
 from cutile.compile.declared import DEFAULT_DECLARED, Declared, cap_alignment
 from cutile.compile.driver import Compiled, Request, compile_kernel, render
 from cutile.compile.facts import Fact, generics_key
 from cutile.compile.specialize import Specialization, generic_values, specialize
-from cutile.errors import KernelError, ReentrancyError, hide_own_frames
+from cutile.errors import KernelError, hide_own_frames
 from cutile.frontend.signature import Signature, read_signature, refuse_pointers
 from cutile.frontend.source import as_it_is, take_source
 

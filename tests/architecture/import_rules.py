@@ -28,7 +28,17 @@ MAY_IMPORT: dict[str, frozenset[str]] = {
     "backend": _LEAF | {"installation", "ir", "ops", "analysis", "passes", "cuda_async.locks"},
     "interpreter": _LEAF | {"language", "ir", "ops", "frontend", "backend"},
     "compile": _LEAF
-    | {"cuda_async.locks", "installation", "ir", "ops", "frontend", "passes", "backend", "interpreter"},
+    | {
+        "cuda_async.errors",
+        "cuda_async.locks",
+        "installation",
+        "ir",
+        "ops",
+        "frontend",
+        "passes",
+        "backend",
+        "interpreter",
+    },
     "launch": _LEAF
     | _BACKEND_FACE
     | {"language", "frontend.parameters", "frontend.signature", "compile", "cuda_async"},
