@@ -253,7 +253,7 @@ def open_together(
         start_thread(threading.Thread(target=answer, args=(place,), name="cuda_async-collective-open", daemon=True))
     comms: dict[int, Any] = {}
     try:
-        while len(comms) < len(opens):
+        for _ in opens:  # each answers once
             place, comm, error = answers.get()
             if error is not None:
                 raise error

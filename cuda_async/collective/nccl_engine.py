@@ -505,11 +505,10 @@ class NcclEngine(Engine):
             if pending.error is None and not pending.ask_done():
                 pending.error = self._broken
         with self._abort_lock:
-            for rank, comm in self._comms.items():
-                if comm is not None:
-                    # Ctrl-C comes behind a call, and so not between these lines: the communicator is in one place.
-                    self._comms[rank] = None
-                    self._to_abort.append(comm)
+            for rank, comm in filter(lambda entry: entry[1] is not None, self._comms.items()):
+                # Ctrl-C comes behind a call, and so not between these lines: the communicator is in one place.
+                self._comms[rank] = None
+                self._to_abort.append(comm)
         if not self._to_abort:
             return
         # On a thread, to which no Ctrl-C comes. NCCL's call ends the waits on the device at once. But it returns only

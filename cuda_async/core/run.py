@@ -394,16 +394,16 @@ class Run(Generic[T]):
 
     def watch(self) -> None:
         """Have a thread of the driver, or the reactor, complete the run when it is over."""
+        with _lock:
+            event = self._event
+            if self._watched or event is None:
+                return
+            self._watched = True
         try:
-            with _lock:
-                if self._watched or (event := self._event) is None:
-                    return
-                self._watched = True
             if not event.notify(self.complete):  # the driver has no thread that calls back
                 reactor().watch(self)
         except BaseException:  # Ctrl-C: it is uncertain whether somebody watches, and two watchers do no harm
-            if not self.done and self._event is not None:
-                self._watched = True
+            if not self.done:
                 reactor().watch(self)
             raise
 
