@@ -410,7 +410,7 @@ def test_running_sums_need_no_run() -> None:
             np.testing.assert_array_equal(op.sync().numpy(), np.cumsum(np.arange(1000.0)))
 
 
-BYTECODES = {"new, not waited for": 2479, "new, waited for": 3733, "tensor, waited for": 2504}
+BYTECODES = {"new, not waited for": 2479, "new, waited for": 3726, "tensor, waited for": 2504}
 """Instructions of CPython 3.13 of a launch that `.first().unpartition()` follows; raise none of them unasked.
 
 The launch alone takes the instructions of `test_fastpath.BYTECODES`. Of those of a new output, 466 are the simulated
