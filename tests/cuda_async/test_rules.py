@@ -12,6 +12,7 @@ import pytest
 from cuda_async import Device, DeviceFuture, DeviceOp, value
 from cuda_async.config import config
 from cuda_async.core.reactor import reactor
+from cuda_async.core.run import Run
 from cuda_async.driver.queue import QueueStream
 from cuda_async.testing import SimDriver, wait_all_idle
 from tests.cuda_async.work import Affine, Read, words
@@ -116,7 +117,12 @@ def test_a_spin_ends(as_if_cuda: Device, monkeypatch: pytest.MonkeyPatch) -> Non
     """Work that is not done within the budget does not hold the loop: the task is suspended."""
     gate = threading.Event()
     turns: list[int] = []
-    monkeypatch.setattr("cuda_async.core.run.Run.poll", lambda run: gate.is_set() and type(run).settle(run))  # pyright: ignore
+    poll = Run[int].poll
+
+    def poll_behind_the_gate(run: Run[int]) -> bool:
+        return gate.is_set() and poll(run)
+
+    monkeypatch.setattr(Run, "poll", poll_behind_the_gate)
 
     async def ticking() -> None:
         for turn in range(5):
