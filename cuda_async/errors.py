@@ -180,9 +180,9 @@ class InternalError(DeviceError, RuntimeError):
 
 _MAX_TEXT = 1000  # characters of an object in a message, some ten lines; a longer text is cut there
 _MAX_ITEMS = 8  # items that a message shows of a tuple or list whose `repr` fails; of a longer one it shows the length
-_MAX_NESTING = (
-    8  # levels of lists, tuples and dicts in which an error's copy has no tracebacks; they may hold themselves
-)
+_MAX_NESTING = 8
+"""Levels of lists, tuples and dicts in which an error's copy has no tracebacks. There is a limit, since these may hold
+themselves."""
 
 
 def raise_again(error: BaseException) -> NoReturn:
@@ -297,9 +297,8 @@ def without_traceback(error: BaseException) -> BaseException:
     copy = _copy_of(error, copies, originals)
     for original in originals:  # it grows meanwhile; no recursion, since chains of causes may be long
         cause, duplicate = original.__cause__, copies[id(original)]
-        duplicate.__cause__ = (
-            None if cause is None else _copy_of(cause, copies, originals)
-        )  # suppresses the context too
+        # The assignment suppresses the context, too.
+        duplicate.__cause__ = None if cause is None else _copy_of(cause, copies, originals)
         if type(duplicate) is not type(original):
             continue  # a `DependencyError` in its place, whose argument is its message
         duplicate.args = tuple(_without_errors(argument, copies, originals) for argument in original.args)

@@ -321,7 +321,7 @@ def own_keywords(remedies: Mapping[str, str], more: str = "") -> Callable[[F], F
             for name in named:
                 if name not in parameters:
                     guesses = closest(name, parameters)
-                    names = [each for each in parameters if each != "self"]
+                    names = [parameter for parameter in parameters if parameter != "self"]
                     remedy = f"did you mean {guesses[0]!r}?" if guesses else f"it takes {', '.join(names)}"
                     raise ArgumentTypeError(f"{function.__name__} takes no {name!r}: {remedies.get(name, remedy)}")
             if more and len(args) > len(parameters):

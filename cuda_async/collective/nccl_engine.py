@@ -504,7 +504,7 @@ class NcclEngine(Engine):
         for pending in list(self._pending):
             if pending.error is None and not pending.ask_done():
                 pending.error = self._broken
-        with self._abort_lock:
+        with self._abort_lock:  # `filter`: in CPython 3.13 Ctrl-C behind a false `if` would come outside of the `with`
             for rank, comm in filter(lambda entry: entry[1] is not None, self._comms.items()):
                 # Ctrl-C comes behind a call, and so not between these lines: the communicator is in one place.
                 self._comms[rank] = None

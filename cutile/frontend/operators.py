@@ -295,17 +295,17 @@ def widened(frame: Frame, values: list[Any]) -> list[Any]:
 
     All other tiles must be i32. The operation is exact then, as in Python. `narrowed` makes its result an i32 again.
     """
-    wide = any(is_tile(each) and is_weak(frame, each) and each.tile.dtype is i64 for each in values)
-    strong = [each for each in values if is_tile(each) and not is_weak(frame, each)]
-    if not wide or any(each.tile.dtype is not i32 for each in strong):
+    wide = any(is_tile(value) and is_weak(frame, value) and value.tile.dtype is i64 for value in values)
+    strong = [value for value in values if is_tile(value) and not is_weak(frame, value)]
+    if not wide or any(tile.tile.dtype is not i32 for tile in strong):
         return values
-    return [frame.emit(Convert(x=each, dtype=i64)) if each in strong else each for each in values]
+    return [frame.emit(Convert(x=value, dtype=i64)) if value in strong else value for value in values]
 
 
 def narrowed(frame: Frame, result: Value, *operands: Any) -> Value:
     """The result on `widened` operands: an i32 again if they were converted."""
-    strong = [each for each in operands if not is_weak(frame, each)]
-    was_widened = strong and result.tile.dtype is i64 and all(each.tile.dtype is i32 for each in strong)
+    strong = [operand for operand in operands if not is_weak(frame, operand)]
+    was_widened = strong and result.tile.dtype is i64 and all(operand.tile.dtype is i32 for operand in strong)
     return frame.emit(Convert(x=result, dtype=i32)) if was_widened else result
 
 

@@ -137,7 +137,7 @@ class BoundLaunch:
         the launch prepared before stays in place.
         """
         # Global variables of the device: their addresses are parameters after the signature's.
-        variables = [place_of(each, self._stream) for each in compiled.program.variables]
+        variables = [place_of(variable, self._stream) for variable in compiled.program.variables]
         arguments = [*checked, *(variable.address for variable in variables)]
         is_empty = 0 in self._grid  # backends refuse an empty grid, or divide by its extents
         prepared: PreparedLaunch = _EmptyLaunch()

@@ -336,11 +336,11 @@ def check_map(
             f"map: the map {shape} has {len(shape)} axes, the partition {tile} of a tensor of shape "
             f"{extents} has {len(tile)}; give one extent for each axis"
         )
-    if any(isinstance(each, bool) or not isinstance(each, int) or each < 0 for each in shape):
+    if any(isinstance(extent, bool) or not isinstance(extent, int) or extent < 0 for extent in shape):
         raise ArgumentError(f"map: the extents of a map are integers, at least 1, or OWNED (0); got {shape}")
-    if all(each == OWNED for each in shape):
+    if all(extent == OWNED for extent in shape):
         raise LaunchError(f"map: the map {shape} streams no axis: at least one must not be OWNED")
-    if any(each not in (OWNED, 1) for each in shape[:-2]):
+    if any(extent not in (OWNED, 1) for extent in shape[:-2]):
         raise LaunchError(
             f"map: of the map {shape} only the last two axes can be grouped; the others must be 1 or OWNED"
         )

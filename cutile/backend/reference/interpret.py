@@ -298,7 +298,7 @@ class Walker:
             case Assert():
                 if not self._values[op.condition]:
                     names, dtypes, values = reported(op, self._definitions)
-                    words = [int(np.asarray(each).astype(np.int64)) for each in self._of(values)]
+                    words = [int(np.asarray(number).astype(np.int64)) for number in self._of(values)]
                     raise KernelAssertionError(failure_text(op.message, op.where, self._index, names, dtypes, words))
             case CheckTile() | CheckIndex():
                 self._check(op)

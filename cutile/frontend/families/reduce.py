@@ -310,14 +310,13 @@ def _body(
                 f"{name}: the function must return {count} value(s), got {describe(result)}",
                 remedy="It takes what is folded so far and the next element, and returns the two as one.",
             )
-        values = [
-            materialize(frame, value, scalar.dtype)
-            if is_number(value)
-            else value
-            if narrows(frame, value, scalar.dtype)  # refused below
-            else adapted(frame, value, scalar.dtype)
-            for value, scalar in zip(results, scalars, strict=True)
-        ]
+        values: list[Any] = []
+        for value, scalar in zip(results, scalars, strict=True):
+            if is_number(value):
+                value = materialize(frame, value, scalar.dtype)
+            elif not narrows(frame, value, scalar.dtype):  # else it is refused below
+                value = adapted(frame, value, scalar.dtype)
+            values.append(value)
         for value, expected in zip(values, scalars, strict=True):
             if not is_tile(value) or value.type != expected:
                 frame.type_error(

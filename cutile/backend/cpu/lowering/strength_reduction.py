@@ -23,8 +23,8 @@ the product differs from the quotient by at most 2**-52 of it. It is rounded to 
 
 Zeros, infinities and NaN give what the quotient gives.
 
-Division is the slowest of a processor's vector instructions for floats. The product, its conversions and its rounding
-go through the processor's pipelines one behind the other.
+A processor takes many cycles for each division of vectors, and begins a product, a conversion or an addition in every
+one or two. What this gains was not measured since the product is rounded.
 """
 
 import math

@@ -281,7 +281,7 @@ def _row_exps(b: Any, dtype: DTypeLike, rows: Sequence[tuple[Any, Any]]) -> list
         with fast_path:
             # The test ahead reads whole words of two halves. Only the two paths use single halves, so the compiler
             # splits a register inside a path.
-            fast = [b.fmul(*_row_exp_factors(b, dtype, *each)) for each in rows]
+            fast = [b.fmul(*_row_exp_factors(b, dtype, *row)) for row in rows]
             behind_fast = b.block
         with slow_path:
             slow = _slow_row_exps(b, dtype, rows)

@@ -79,9 +79,9 @@ class Nests:
 
     def _used(self, op: Op) -> list[int]:
         """The pipelines whose stages are counted inside a nest, by number."""
-        plan, nested = self.walk.plan, {each for block in op.regions for each in block.walk()}
+        plan, nested = self.walk.plan, {inner for block in op.regions for inner in block.walk()}
         used = {group.pipeline for load, group in plan.groups.items() if load in nested}
-        if plan.verdict is not None and any(isinstance(each, StoreMut | StoreView) for each in nested):
+        if plan.verdict is not None and any(isinstance(inner, StoreMut | StoreView) for inner in nested):
             used.add(plan.verdict)
         if self.products is not None:
             used.update(number for product, number in plan.written_counters.items() if product in nested)
