@@ -205,10 +205,10 @@ MISTAKES: dict[str, Mistake] = {
     "format_of_many_digits": body("print(f'{10**400:5.2f}')", "print: int too large"),
     "format_of_the_launch": body("print(f'{n:{n}}')", r"a format must be known.*\{x:\{WIDTH\}\}", 2, parameters=N),
     "assert_with_a_tile": body(
-        "assert n > 3, f'y is {y.load()}'\ny.store(y.load())",
-        "assert: the message shows a tile of shape",
-        2,
-        parameters=N,
+        "t = y.load()\nassert n > 3, f't is {t}'\ny.store(t)", "assert: .* shows a tile of shape", 2, parameters=N
+    ),
+    "assert_that_loads": body(
+        "assert n > 3, f'y is {y.load()}'\ny.store(y.load())", "accesses memory", 2, parameters=N
     ),
     "assert_with_five_values": body(
         "assert n > 3, f'{n} {n} {n} {n} {n}'\ny.store(y.load())", "shows 5 values .* may show 4", 2, parameters=N
