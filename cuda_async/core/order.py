@@ -36,7 +36,7 @@ from cuda_async.locks import new_lock
 if TYPE_CHECKING:
     from cuda_async.core.stream import Stream
 
-__all__ = ("Nested", "Order", "Replay", "SubmissionLock", "holds", "settle")
+__all__ = ("Nested", "Order", "Replay", "SubmissionLock", "forget_wait", "holds", "settle")
 
 _MAX_READERS = 16
 """Streams that a record keeps as readers. If there are more, it forgets those whose reads are done. Otherwise a program
@@ -217,6 +217,14 @@ class Nested:
                 _waits.pop(self._outer, None)
             else:
                 _waits[self._outer] = self._before
+
+
+def forget_wait(stream: Stream) -> None:
+    """Note that the submission on a stream waits for nothing, after it has failed.
+
+    Ctrl-C may end `Nested` before it has removed its note. Later submissions on the stream would seem to wait.
+    """
+    _waits.pop(stream.submission, None)
 
 
 if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork

@@ -18,7 +18,7 @@ from cuda_async.core.context import ExecutionContext
 from cuda_async.core.event import WAIT_SLICE_S, StreamIdle
 from cuda_async.core.lease import Lease, check_guards, end, holders
 from cuda_async.core.operation import Operation
-from cuda_async.core.order import Nested, holds
+from cuda_async.core.order import Nested, forget_wait, holds
 from cuda_async.core.pending import resolve
 from cuda_async.core.reactor import reactor
 from cuda_async.core.storage import Storage
@@ -45,16 +45,13 @@ class _LazyList(Generic[B]):
     Few runs need any. The garbage collector, which pauses all threads, has to visit empty lists as well.
     """
 
-    def __init__(self, make: Callable[[], B]) -> None:
-        self._make = make
-
     def __set_name__(self, owner: type, name: str) -> None:
         self._slot = f"_{name}"
 
-    def __get__(self, run: Any, owner: type) -> B:
-        record = getattr(run, self._slot)
+    def __get__(self, run: Any, owner: type) -> list[B]:
+        record: list[B] | None = getattr(run, self._slot)
         if record is None:
-            record = self._make()
+            record = []
             setattr(run, self._slot, record)
         return record
 
@@ -86,11 +83,11 @@ class Run(Generic[T]):
         "stream", "submission_failed",
     )  # fmt: skip
 
-    storages = _LazyList[list[Storage]](list)
-    written = _LazyList[list[Storage]](list)
-    kept = _LazyList[list[object]](list)
-    callbacks = _LazyList[list[Callable[[], None]]](list)
-    trail = _LazyList[list[Operation[Any]]](list)
+    storages = _LazyList[Storage]()
+    written = _LazyList[Storage]()
+    kept = _LazyList[object]()
+    callbacks = _LazyList[Callable[[], None]]()
+    trail = _LazyList[Operation[Any]]()
 
     def __init__(self, op: Operation[T], stream: Stream, own: list[Lease] | None = None) -> None:
         self._op: Operation[T] | None = op
@@ -185,10 +182,13 @@ class Run(Generic[T]):
                         holders.pop(thread, None)
                     else:
                         holders[thread] = outer
-            if self._event is None and self._error is not None and not isinstance(self._error, Exception):
-                # Ctrl-C came before the end was marked, but work may be enqueued. An `Exception` that is not the
-                # operation's comes from `collect` or `begin_run`: there is no work yet.
-                self._event = self._mark_end()
+            if self._error is not None:
+                if not inside:
+                    forget_wait(stream)  # Ctrl-C in `Nested` may have left it
+                if self._event is None and not isinstance(self._error, Exception):
+                    # Ctrl-C came before the end was marked, but work may be enqueued. An `Exception` that is not the
+                    # operation's comes from `collect` or `begin_run`: there is no work yet.
+                    self._event = self._mark_end()
             self.adopt(self._own)
             self.sequence = stream.sequence
         if observation is not None:

@@ -41,6 +41,7 @@ from cuda_async.driver.queue import QueueStream
 from cuda_async.locks import Gate
 from cuda_async.testing import SimDriver
 from cuda_async.unsafe import async_on
+from tests.cuda_async.scenes import waits
 from tests.cuda_async.work import Affine, Read, words
 from tests.support.interrupts import interrupted
 from tests.support.kinds import of_kind
@@ -52,7 +53,10 @@ Scene = Callable[[Device, Storage], object]
 
 @pytest.fixture(autouse=True)
 def no_lock_is_left_taken() -> Iterator[None]:
-    """An interrupt that loses a lock would stop other threads, in whatever test comes later."""
+    """An interrupt that loses a lock would stop other threads, in whatever test comes later.
+
+    A note that a submission waits would have one of them go first without a reason.
+    """
 
     def taken() -> list[object]:
         return [lock for lock in list(locks._locks) if lock._is_owned()]  # pyright: ignore
@@ -60,6 +64,7 @@ def no_lock_is_left_taken() -> Iterator[None]:
     before = taken()  # by tests of other files, in the same process
     yield
     assert [lock for lock in taken() if all(lock is not other for other in before)] == []
+    assert waits() == {}
 
 
 def by_fast_path(device: Device, storage: Storage) -> None:
