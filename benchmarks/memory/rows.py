@@ -140,7 +140,7 @@ def layer_norm_backward(
     """dx, dw and db of layer norm; the mean and 1 / deviation of each row are given."""
     rows, _ = times(rows, columns)
     at_once = at_once or max(1, norm_backward.ELEMENTS // columns)
-    height = norm_backward.rows_of_blocks(rows, blocks, at_once)
+    height = norm_backward.rows_per_block(rows, blocks, at_once)
 
     def exact(xp: Any, dy: Any, x: Any, w: Any, mean: Any, rstd: Any) -> Any:
         normed = (x - mean[:, None]) * rstd[:, None]
@@ -155,7 +155,7 @@ def layer_norm_backward(
     def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[DeviceOp[Any]]:
         dx, grads, sums = outs
         yield norm_backward.layer_norm_rows(
-            dx.mut.partition((height, columns)), sums.mut.partition((1, 2 * columns)), *ins, AT_ONCE=at_once
+            dx.mut.partition((height, columns)), sums.mut.partition((1, 2 * columns)), *ins, ROWS=at_once
         )
         yield norm_backward.add_rows(grads.mut.partition((1, 64)), sums)
 
@@ -171,7 +171,7 @@ def rms_norm_backward(columns: int, rows: int = 0, dtype: Kind = bf16, *, blocks
     """dx and dw of RMS norm; 1 / root mean square of each row is given."""
     rows, _ = times(rows, columns)
     at_once = at_once or max(1, norm_backward.ELEMENTS // columns)
-    height = norm_backward.rows_of_blocks(rows, blocks, at_once)
+    height = norm_backward.rows_per_block(rows, blocks, at_once)
 
     def exact(xp: Any, dy: Any, x: Any, w: Any, rstd: Any) -> Any:
         normed = x * rstd[:, None]
@@ -184,7 +184,7 @@ def rms_norm_backward(columns: int, rows: int = 0, dtype: Kind = bf16, *, blocks
     def ops(outs: Sequence[Tensor], ins: Sequence[Tensor]) -> Iterator[DeviceOp[Any]]:
         dx, dw, sums = outs
         yield norm_backward.rms_norm_rows(
-            dx.mut.partition((height, columns)), sums.mut.partition((1, columns)), *ins, AT_ONCE=at_once
+            dx.mut.partition((height, columns)), sums.mut.partition((1, columns)), *ins, ROWS=at_once
         )
         yield norm_backward.add_rows(dw.mut.partition((1, 64)), sums)
 
