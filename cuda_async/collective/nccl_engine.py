@@ -166,6 +166,7 @@ class NcclEngine(Engine):
         self._to_abort: deque[Any] = deque()  # communicators that are to be aborted
         self._hub = hub
         self._lock = new_lock()  # NCCL takes calls of a communicator from one thread at a time
+        self._free_lock = new_lock()  # held while a communicator is freed
         self._abort_lock = new_lock()  # held while NCCL is asked about a communicator: it must not be aborted meanwhile
         self._side_streams: dict[int, Stream] = {}  # by rank, the stream of a part on another GPU than the caller's
         self._bytes = {rank: _byte_on(device) for rank, device in self._devices.items()}
@@ -509,11 +510,10 @@ class NcclEngine(Engine):
                 # Ctrl-C comes behind a call, and so not between these lines: the communicator is in one place.
                 self._comms[rank] = None
                 self._to_abort.append(comm)
-        if not self._to_abort:
-            return
-        # On a thread, to which no Ctrl-C comes. NCCL's call ends the waits on the device at once. But it returns only
-        # when all graphs with calls of the communicator are destroyed (`commDestroySync` in NCCL's src/init.cc). The
-        # user and launches in flight may keep such graphs, and the hub's thread must go on.
+        # On a thread, to which no Ctrl-C comes; also if none is left, as `_abort` waits for other threads. NCCL's call
+        # ends the waits on the device at once. But it returns only when all graphs with calls of the communicator are
+        # destroyed (`commDestroySync` in NCCL's src/init.cc). The user and launches in flight may keep such graphs, and
+        # the hub's thread must go on.
         aborting = threading.Thread(target=self._abort, name="cuda_async-collective-abort", daemon=True)
         try:
             start_thread(aborting)
@@ -526,11 +526,12 @@ class NcclEngine(Engine):
 
     def _abort(self) -> None:
         while True:
-            try:
-                comm = self._to_abort.popleft()
-            except IndexError:  # another thread may have taken the last one
-                return
-            self._nccl.free([comm])
+            with self._free_lock:
+                try:
+                    comm = self._to_abort.popleft()
+                except IndexError:  # another thread may have taken the last one, and has freed it
+                    return
+                self._nccl.free([comm])
 
     def abort(self, why: str) -> None:
         if self._hub is not None:

@@ -58,6 +58,13 @@ def test_no_rank_waits_for_one_that_cannot_join(stage: str, monkeypatch: pytest.
     """Without a limit. The rank that fails leaves neither a connection nor a communicator behind."""
     fake, name = FakeNccl(), Communicator.unique_id()
     fail_at(stage, fake, monkeypatch)
+    abort, never = fake.comm_abort, threading.Event()
+
+    def abort_slowly(comm: Any) -> None:
+        never.wait(0.05)  # longer than a rank takes to see that another one has failed, and to close
+        abort(comm)
+
+    monkeypatch.setattr(fake, "comm_abort", abort_slowly)
     before = set(processes._engines)  # pyright: ignore[reportPrivateUsage]
     errors: dict[int, Exception] = {}
 
